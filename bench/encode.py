@@ -23,7 +23,7 @@ from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.cached_rows import RowCache
 from fulcrum.encode.unit_pixels import to_unit
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 

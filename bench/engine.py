@@ -139,7 +139,7 @@ class Trained(NamedTuple):
 def train(place: Path, seeds: list[int], lanes: int) -> Trained:
     """Cells that are only trained, in new workers; all of one graph."""
     from fulcrum.levers.catalog import CATALOG
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.study.plan.plan import Plan
     from fulcrum.study.run.layout import lay_out, measuring
     from fulcrum.study.run.workers.runner import Work, run_all

@@ -38,12 +38,12 @@ from fulcrum.data.source import WorldSource
 from fulcrum.dist.machine.device import moved
 from fulcrum.encode.batch import Batch, Encoder
 from fulcrum.encode.cached_rows import RowCache, TextCache
-from fulcrum.files.arrays.array_store import ArrayStore
+from fulcrum.files.array_store import ArrayStore
 from fulcrum.flow.draw import Draw, Draws
 from fulcrum.flow.time import LogitNormalTime
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed, Ready, StagedBatch
 from fulcrum.train.feed_ahead import AHEAD, FeedAhead, Stretch

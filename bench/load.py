@@ -141,7 +141,7 @@ def _shards(folder: Path, count: int, each: int = 1000) -> None:
 def checkpoints(count: int, folder: Path) -> LoadResult:
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.saved import checkpoint
@@ -210,7 +210,7 @@ def cells(count: int, folder: Path) -> LoadResult:
 
 
 def record(count: int, folder: Path) -> LoadResult:
-    from fulcrum.files.records import keep_records
+    from fulcrum.files.sealed import keep_records
     from fulcrum.study.run.curve_lines import hashes, read_lines
 
     path, most = folder / "record.jsonl", 400

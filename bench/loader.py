@@ -49,8 +49,7 @@ from fulcrum.data.store.picture_store import (
     read_about,
     texts_hash,
 )
-from fulcrum.files.hashes import sha256_file, sha256_json
-from fulcrum.files.sealed import SEAL, sealed
+from fulcrum.files.sealed import SEAL, sealed, sha256_file, sha256_json
 
 COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
 RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; usage that own memory may grow by

@@ -17,7 +17,7 @@ from torch import Tensor
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.optim.storage import stalled_share
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train

@@ -111,7 +111,7 @@ def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
     """A run and one step of it after the other, as a study's cell takes them; pictures from a small world."""
     from fulcrum import phrase
     from fulcrum.spec.edit import put
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.loop import after, train
@@ -158,7 +158,7 @@ def recipe_ratio(recipe: str, rounds: int) -> dict[str, Any]:
 def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
     """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24 tokens an image."""
     from fulcrum import phrase
-    from fulcrum.cost.denoiser import newton_schulz_share
+    from fulcrum.spec.flops import newton_schulz_share
 
     run = phrase(recipe)
     fixed = newton_schulz_share(run) * run.tokens * run.budget.batch  # over the rest of the step, times its tokens
@@ -168,8 +168,8 @@ def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
 def flop_share(tokens: int, batch: int) -> float:
     """What FLOPs predict at pocket shapes for `tokens` an image."""
     from fulcrum import phrase
-    from fulcrum.cost.denoiser import newton_schulz_share
     from fulcrum.spec.edit import put
+    from fulcrum.spec.flops import newton_schulz_share
 
     run = put(phrase("pocket"), "data.size", 8 * int(tokens**0.5))  # codec stride 4, patch 2
     run = put(put(put(run, "model.width", WIDTH), "model.depth", DEPTH), "model.mlp_ratio", RATIO)

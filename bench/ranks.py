@@ -38,7 +38,7 @@ def work(asked: argparse.Namespace) -> None:
     from fulcrum.dist.processes.start import start
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
     from fulcrum.train.loop import after, train

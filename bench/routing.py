@@ -184,7 +184,7 @@ def attention(rows: int, queries: int, keys: int) -> float:
 
 
 def flops(name: str, tokens: int) -> Any:
-    from fulcrum.cost.flops import Sizes, forward_flops
+    from fulcrum.spec.flops import Sizes, forward_flops
 
     sizes = Sizes(CHANNELS, PATCH, WIDTH, DEPTH, TEXT, 3.5, span=None if name == "dense" else SPAN, fuses=name == "sprint")
     return forward_flops(sizes, tokens, WORDS, kept(name, tokens))

@@ -22,7 +22,7 @@ import torch
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved.run_folder import RunFolder

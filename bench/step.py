@@ -177,7 +177,7 @@ def status(field: str) -> int:
 
 
 def measure(tokens: int, rounds: int, threads: int, keep_heap: bool, names: list[str]) -> dict[str, Any]:
-    from fulcrum.cost.flops import Sizes, training_flops
+    from fulcrum.spec.flops import Sizes, training_flops
 
     spawn = multiprocessing.get_context("spawn")
     pipes: dict[str, Connection] = {}

@@ -113,7 +113,7 @@ def assembled(recipe: str, threads: int, cache: Path) -> Any:
     from fulcrum.recipes.pocket import pocket
     from fulcrum.recipes.spark import spark
     from fulcrum.spec.edit import put
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import assemble
     from fulcrum.train.feed import Feed
 

@@ -19,18 +19,15 @@ from chaos.reader_target import Target
 from fulcrum.data.readers import fit_picture, untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.data.texts.language import languages
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_bytes
-from fulcrum.files.records import read_records, read_tail
-from fulcrum.files.sealed import sealed
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import read_records, read_tail, sealed, sha256_bytes
 from fulcrum.interop import diffusers
 from fulcrum.levers.catalog import read_phrase
 from fulcrum.measure import decoded_picture
 from fulcrum.measure.picture_sets import PictureSet
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.serve import Handler
-from fulcrum.spec.errors import FulcrumError
-from fulcrum.spec.printable import shown_lines
+from fulcrum.spec.errors import FulcrumError, shown_lines
 from fulcrum.study.plan import plan_file
 from fulcrum.train.saved import checkpoint
 

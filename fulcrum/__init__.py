@@ -72,7 +72,7 @@ def phrase(text: str, *settings: str, files: Files = ()) -> "RunSpec":
 def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
     """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System: threads, compile."""
     from fulcrum.spec.edit import require_seed
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import build as build_step
 
     require_seed(seed)
@@ -230,7 +230,7 @@ def measure(
         with as_picture_set(pictures, "the pictures") as drawn, as_picture_set(reference, "the reference") as held:
             return Measurements(measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics)
     from fulcrum.levers.catalog import with_files
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import read
     from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
     from fulcrum.train.saved.run_folder import RunFolder
 

@@ -16,8 +16,7 @@ from pydantic import PrivateAttr
 from fulcrum.measure.card import Measured
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, install_extra
 from fulcrum.train.drawing.trained_run import TrainedRun
 
 if TYPE_CHECKING:

@@ -172,7 +172,7 @@ PROMISES = (
         "tests/train/test_session.py::test_when_every_checkpoint_is_damaged_nothing_starts_over_in_silence",
     ),
     PromiseMutant(
-        "something is read by pickle", "fulcrum/files/hashes.py",
+        "something is read by pickle", "fulcrum/files/sealed.py",
         "\ndef sha256_bytes(", "\nimport pickle\n\n\ndef sha256_bytes(", "tests/files/test_no_pickle.py",
     ),
     PromiseMutant(
@@ -180,7 +180,7 @@ PROMISES = (
         "        aside.unlink(missing_ok=True)\n        raise\n", "        raise\n", "tests/files/test_failed_writes.py",
     ),
     PromiseMutant(
-        "a failed write names no file", "fulcrum/files/refusals.py",
+        "a failed write names no file", "fulcrum/files/paths.py",
         "            error.filename, error.filename2 = str(path) + given.removeprefix(aside or given), None\n",
         "            pass\n",
         "tests/files/test_failed_writes.py",
@@ -232,7 +232,7 @@ PROMISES = (
         "tests/train/test_sized.py::test_a_limit_of_the_shell_counts_as_the_memory_there_is",
     ),
     PromiseMutant(
-        "a line that is no JSON is an error of the reader", "fulcrum/files/records.py",
+        "a line that is no JSON is an error of the reader", "fulcrum/files/sealed.py",
         "    except (ValueError, RecursionError) as error:\n        return Line(number, text, None, str(error))\n",
         "    except RecursionError as error:\n        return Line(number, text, None, str(error))\n",
         "tests/chaos/test_hostile_input.py::test_a_reader_refuses_in_words",
@@ -274,12 +274,12 @@ PROMISES = (
         "tests/data/store/test_import.py::test_one_flipped_bit_is_found",
     ),
     PromiseMutant(
-        "a local copy's checksum is not compared", "fulcrum/files/remote/remote_cache.py",
+        "a local copy's checksum is not compared", "fulcrum/files/remote.py",
         'intact = hashlib.file_digest(stream, "sha256").hexdigest() == path.name[len(key) + 1 :]', "intact = True",
         "tests/files/test_remote_cache.py::test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again",
     ),
     PromiseMutant(
-        "what was fetched need not have its checksum", "fulcrum/files/remote/remote_cache.py",
+        "what was fetched need not have its checksum", "fulcrum/files/remote.py",
         "        if sha256 and content.hexdigest() != sha256:\n", "        if False:\n",
         "tests/files/test_remote_cache.py::test_a_known_hash_is_enough_and_nothing_else_is_accepted",
     ),
@@ -312,19 +312,19 @@ PROMISES = (
         "tests/data/readers/test_readers.py::test_a_caption_that_is_a_link_out_of_the_folder_is_refused",
     ),
     PromiseMutant(
-        "secrets of a URL are told", "fulcrum/files/remote/urls.py",
+        "secrets of a URL are told", "fulcrum/files/remote.py",
         '    return re.sub(r"//[^/?#]*@", "//", re.split(r"[?#]", _CUT.sub("//", url), maxsplit=1)[0])\n',
         "    return url\n",
         "tests/files/test_remote.py",
     ),
     PromiseMutant(
-        "an error's text is shortened before its secrets go", "fulcrum/files/remote/urls.py",
+        "an error's text is shortened before its secrets go", "fulcrum/files/remote.py",
         '    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__\n',
         '    text = (f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)[:LONGEST]\n',
         "tests/files/test_remote.py::test_no_secret_is_told_however_the_text_is_cut",
     ),
     PromiseMutant(
-        "a redirect leads anywhere", "fulcrum/files/remote/http_files.py",
+        "a redirect leads anywhere", "fulcrum/files/remote.py",
         '        if not target.startswith(("http://", "https://")):\n', "        if False:\n",
         "tests/files/test_remote.py::test_redirects_lead_to_http_only_and_show_no_query",
     ),
@@ -351,7 +351,7 @@ PROMISES = (
         "tests/train/test_average.py",
     ),
     PromiseMutant(
-        "a key of any number of parts is parsed", "fulcrum/files/toml_text.py",
+        "a key of any number of parts is parsed", "fulcrum/files/user_code.py",
         "    if chain := _CHAIN.search(text):\n", "    if chain := None:\n",
         "tests/files/test_toml_text.py",
         "Died MemoryError",
@@ -362,7 +362,7 @@ PROMISES = (
         "tests/study/test_plan_limits.py",
     ),
     PromiseMutant(
-        "an error in a person's own file does not name it", "fulcrum/spec/user_errors.py",
+        "an error in a person's own file does not name it", "fulcrum/spec/phrase.py",
         '    return f"{words} ({where})" if where else words\n', "    return words\n",
         "tests/cli/test_own_files.py",
     ),
@@ -390,7 +390,7 @@ PROMISES = (
         "tests/report/test_page.py::test_csv_and_markdown_take_text_as_text",
     ),
     PromiseMutant(
-        "control characters reach a terminal", "fulcrum/spec/printable.py",
+        "control characters reach a terminal", "fulcrum/spec/errors.py",
         '    return _OBEYED.sub(lambda letter: letter.group().encode("unicode_escape").decode(), text)\n',
         "    return text\n",
         "tests/report/test_page.py::test_no_text_of_a_study_steers_a_terminal_that_shows_its_files",

@@ -54,7 +54,7 @@ def test_the_lines_of_the_readme_run(cache):
 
 
 def test_parameter_counts_of_the_published_models():
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.train.build import Context, backbone_of
 
     with torch.device("meta"):

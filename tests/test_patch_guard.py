@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.remote import remote_cache
+from fulcrum.files import remote as remote_cache
 from tests import patch_guard
 from tests.patch_guard import reads_attribute, require_reader, written_patches
 

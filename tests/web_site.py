@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from fulcrum.files.remote import remote_cache
+from fulcrum.files import remote as remote_cache
 
 
 class Site:

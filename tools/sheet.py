@@ -12,7 +12,7 @@ from PIL import Image
 from fulcrum import sample
 from fulcrum.data.contact_sheet import draw_sheet
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.plain import read
+from fulcrum.spec.edit import read
 from fulcrum.study.run.measuring.run_evaluation import prompts as held_out_prompts
 from fulcrum.train.saved.run_folder import RunFolder
 

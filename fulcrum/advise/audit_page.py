@@ -9,7 +9,7 @@ from markupsafe import Markup
 from fulcrum.advise.audit_target import Audit
 from fulcrum.advise.audit_text import EFFORTS, LEGEND, grouped, headline, legend
 from fulcrum.files.atomic import write_atomic
-from fulcrum.spec.printable import inert
+from fulcrum.spec.errors import inert
 
 BADGES = {"error": "bad", "warning": "open", "note": "even"}  # of the report's style
 

@@ -15,9 +15,9 @@ from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_confi
 from fulcrum.advise.subjects.python_script import Script, read_script
 from fulcrum.advise.subjects.training_project import TrainingProject, project_files, read_project
 from fulcrum.files.paths import at_home
-from fulcrum.files.toml_text import parse_toml
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.user_code import parse_toml
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.progress import Tally
 
 if TYPE_CHECKING:
     from fulcrum.advise.subjects.model_folder import ModelPart
@@ -272,7 +272,7 @@ def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
 
 def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     from fulcrum.levers.catalog import with_files
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import read
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.saved.run_folder import RunFolder
 

@@ -10,7 +10,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import read_measured
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import read_lever
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 MOST = 64_000_000  # bytes of a report that are read
 

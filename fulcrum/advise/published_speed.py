@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from fulcrum.cost.rank_memory import RankLayout
-from fulcrum.cost.step_time import MEASURED, OTHER, step_time
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.spec.memory import RankLayout
 from fulcrum.spec.phrase import parse
+from fulcrum.spec.speed import MEASURED, OTHER, step_time
 
 SPRINT = "sprint(start=2, end=12, choice=uniform)"  # the published span, and tokens from anywhere
 TEACHER = "encode.teachers=[pretrained_teacher(name=dinov3, patch=16, width=1024, instead_of=world)]"  # a ViT-L
@@ -92,7 +92,7 @@ def compared() -> list[ComparedArm]:
 
 
 def compared_words(rows: list[ComparedArm]) -> str:
-    from fulcrum.cost.step_time import SHARE
+    from fulcrum.spec.speed import SHARE
 
     head = f"{'arm over its baseline':<22} {'computed':>9} {'published':>9} {'off':>7}"
     lines = [

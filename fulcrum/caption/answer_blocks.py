@@ -20,9 +20,8 @@ from fulcrum.caption.prompts import CaptionPrompt
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.texts.caption_rules import cleaned
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.hashes import sha256_bytes
-from fulcrum.files.records import parse_line
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.sealed import parse_line, sha256_bytes
+from fulcrum.spec.progress import Tally
 
 ANSWERS = "answers"
 AHEAD = 3  # batches that are decoded before they are asked about

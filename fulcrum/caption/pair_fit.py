@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fulcrum.caption.captioner import WORLD, Picture
 from fulcrum.data.store.picture_store import PictureStore, caption_names
 from fulcrum.data.store.remote_store import local_folder
-from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.progress import Tally
 
 BATCH = 64  # pictures that are scored at a time
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from fulcrum.caption.recaption import Recaption, Wish
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
-from fulcrum.spec.system import cores
+from fulcrum.spec.errors import BadInput, install_extra
+from fulcrum.spec.run import cores
 
 
 def ask_part(wish: Wish, number: int, of: int, threads: int) -> int:

@@ -5,9 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fulcrum.files.hashes import sha256_text
-from fulcrum.files.paths import read_regular
-from fulcrum.files.refusals import refusal
+from fulcrum.files.paths import read_regular, refusal
+from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
 
 STYLES = ("long", "medium", "short", "tags")

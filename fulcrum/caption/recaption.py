@@ -18,9 +18,8 @@ from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
-from fulcrum.files.begun_folder import BeginMark, require_begun
-from fulcrum.files.hashes import sha256_json
-from fulcrum.files.sealed import read_json
+from fulcrum.files.folders import BeginMark, require_begun
+from fulcrum.files.sealed import read_json, sha256_json
 from fulcrum.spec.errors import BadInput
 
 QUARANTINE = "quarantine.jsonl"

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import abandoned
-from fulcrum.files.damaged import remove, set_aside
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import reason, remove, set_aside
 from fulcrum.spec.errors import FulcrumError
 
 

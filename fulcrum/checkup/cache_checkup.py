@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers
-from fulcrum.files.arrays.array_check import require_sound
-from fulcrum.files.damaged import Damaged, remove
+from fulcrum.files.array_store import require_sound
 from fulcrum.files.lock import locked
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.paths import Damaged, remove
+from fulcrum.spec.progress import Tally
 
 ENTRY = re.compile(r"[a-z_]+-[0-9a-f]{32}")
 MAKING = ".making"

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers, moved_aside
-from fulcrum.files.damaged import Damaged, free_aside, set_aside
-from fulcrum.files.records import keep_records, read_records
-from fulcrum.files.refusals import reason
-from fulcrum.files.sealed import read_sealed
-from fulcrum.spec.edit import key, read_by
+from fulcrum.files.paths import Damaged, free_aside, reason, set_aside
+from fulcrum.files.sealed import keep_records, read_records, read_sealed
+from fulcrum.spec.edit import key, read, read_by
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.plain import read
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.run.curve_lines import CURVE, read_lines, require_unchanged
 from fulcrum.train.drawing.sampling_weights import drawn_parts
 from fulcrum.train.saved import checkpoint

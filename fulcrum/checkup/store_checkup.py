@@ -6,7 +6,7 @@ from pathlib import Path
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers
 from fulcrum.data.store.check import check
 from fulcrum.data.store.picture_store import SHARDS
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 
 AGAIN = (
     "copy it again from where it came, or import the pictures anew into another folder: fulcrum data import PICTURES FOLDER"

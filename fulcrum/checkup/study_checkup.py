@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers, moved_aside
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import reason
 from fulcrum.files.sealed import CHECK, is_intact, read_json
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue

@@ -19,8 +19,7 @@ from fulcrum.cli.findings import measure, study
 from fulcrum.cli.options import speaks
 from fulcrum.cli.pictures import caption_command, data
 from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, rerun_command, runs, sampling, train
-from fulcrum.spec.errors import INTERRUPTED, REQUEUE, FulcrumError, RankLost
-from fulcrum.spec.printable import shown_lines
+from fulcrum.spec.errors import INTERRUPTED, REQUEUE, FulcrumError, RankLost, shown_lines
 
 UNREAD = 141  # as shells have it: 128 and the signal's number
 LONGEST = 8_000  # letters of a message: it may quote what was given, whatever its length
@@ -144,7 +143,7 @@ def _flushed(code: int) -> int:
 
 def _ended(error: SystemExit) -> int | None:
     """The exit code that typer itself ends with, unread output too; None where a person's own code ended the process."""
-    from fulcrum.spec.user_errors import place
+    from fulcrum.spec.phrase import place
 
     if isinstance(error.__context__, BrokenPipeError):  # whoever read standard output has gone away, as `head` does
         return UNREAD
@@ -153,8 +152,8 @@ def _ended(error: SystemExit) -> int | None:
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
     """What an error says to a person: message, hint, exit code."""
-    from fulcrum.files.refusals import is_out_of_memory, sentence_and_hint  # only now: --help is to be fast
-    from fulcrum.spec.user_errors import failed, place
+    from fulcrum.files.paths import is_out_of_memory, sentence_and_hint  # only now: --help is to be fast
+    from fulcrum.spec.phrase import failed, place
 
     if isinstance(error, typer.Abort):  # at a question: Ctrl-C, or nobody there to answer
         stopped = isinstance(error.__context__, KeyboardInterrupt)

@@ -8,9 +8,7 @@ import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, catalogue, emit, say
 from fulcrum.files.shipped import NAMES
-from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.install import install_extra
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, install_extra, nearest, shown
 
 if TYPE_CHECKING:
     from fulcrum.checkup.ailment import Checkup, Treated

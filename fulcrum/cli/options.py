@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.spec.printable import shown_lines
+from fulcrum.spec.errors import shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue

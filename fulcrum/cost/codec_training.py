@@ -6,8 +6,8 @@ S side in pixels, C latent channels, w widths of the levels. A multiply-add coun
 from itertools import pairwise
 from typing import Any
 
-from fulcrum.cost.flops import TRAINING
 from fulcrum.files.shipped import card
+from fulcrum.spec.flops import TRAINING
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images
 

@@ -1,8 +1,7 @@
 """Bytes on disk: what the cache of a run will weigh, and its checkpoints. No torch in here."""
 
-from fulcrum.cost.denoiser import SIZE, parameters, remembered
-from fulcrum.cost.frozen_networks import read_teachers
-from fulcrum.cost.rank_memory import picture_numbers
+from fulcrum.spec.flops import SIZE, parameters, remembered
+from fulcrum.spec.memory import picture_numbers, read_teachers
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 

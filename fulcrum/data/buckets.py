@@ -16,7 +16,7 @@ from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
-from fulcrum.files.hashes import sha256_text
+from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.record import Within
 
 Style = Literal["long", "medium", "short"]

@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw, ImageFont
 from fulcrum.data.caption import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.data.store.picture_store import SPLITS, PictureStore
+from fulcrum.spec.errors import shown
 from fulcrum.spec.keyed import key
-from fulcrum.spec.printable import shown
 
 COLUMNS, SIDE, GAP, HEAD, LINES, LINE = 6, 128, 12, 24, 11, 13
 TITLE_LINES, TITLE_LINE = 4, 16  # of a row's title: the most, and how high one is

@@ -10,7 +10,7 @@ from fulcrum.data.caption_fillers import NamedCaptions as NamedCaptions
 from fulcrum.data.caption_fillers import OneStyle as OneStyle
 from fulcrum.data.caption_fillers import Style
 from fulcrum.files.paths import at_home
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
 
@@ -229,7 +229,7 @@ class FilteredFolder(Folder):
         return without_worst(super().build(ctx), self.row_scores(), self.drop)
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.files.hashes import sha256_file
+        from fulcrum.files.sealed import sha256_file
 
         content = sha256_file(Path(self.scores))
         return {**super().hashes(), f"scores:{content[:16]}": content}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fulcrum.data.caption import Chooser, wordings
 from fulcrum.data.order import order_of
 from fulcrum.data.source import Ids, Samples, require_inside
-from fulcrum.files.hashes import sha256_text
+from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.keyed import key
 
 Words = TypeVar("Words")  # a text, or several

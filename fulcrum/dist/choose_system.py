@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import Device, System, cores
+from fulcrum.spec.run import Device, System, cores
 
 MOST_THREADS = 4  # for each core
 WORTH_COMPILING = 30_000  # images; a cold compile takes about half a minute

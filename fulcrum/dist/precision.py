@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fulcrum.spec.system import Products, System
+from fulcrum.spec.run import Products, System
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy

@@ -30,11 +30,9 @@ from fulcrum.encode.networks.world_captioner import load_captioner, word_dice
 from fulcrum.encode.thread_gpu import on_this_gpu
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.encode.unknown_words import unread
-from fulcrum.files.arrays.array_store import ArrayStore
-from fulcrum.files.arrays.stored_array import Ids, StoredArray
-from fulcrum.files.arrays.unfinished_entry import Arrays
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.array_store import Arrays, ArrayStore, Ids, StoredArray
 from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.progress import Tally
 
 Say = Callable[[str], None]
 CHUNK = 256  # samples encoded at a time

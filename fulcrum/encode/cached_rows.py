@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fulcrum.data.caption import Chooser, which_wording
 from fulcrum.encode.unit_pixels import to_unit
-from fulcrum.files.arrays.stored_array import Ids, StoredArray
+from fulcrum.files.array_store import Ids, StoredArray
 
 RowArray = NDArray[Any] | StoredArray  # in memory, mapped, or read from the store
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
 

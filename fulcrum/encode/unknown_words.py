@@ -9,8 +9,7 @@ import numpy as np
 
 from fulcrum.data.world.words import tokenize
 from fulcrum.encode.networks.world_text import LONGEST, Tokenizer
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 
 LOOKED_AT = 2000  # captions, spread over the source
 LOST = 120  # letters that are told of what was cut

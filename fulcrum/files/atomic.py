@@ -16,9 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fulcrum.files.damaged import remove
-from fulcrum.files.paths import open_regular
-from fulcrum.files.refusals import naming
+from fulcrum.files.paths import naming, open_regular, remove
 from fulcrum.spec.errors import BadInput
 
 _ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)

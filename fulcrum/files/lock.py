@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fulcrum.files.paths import is_at, open_regular, read_regular
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import is_at, open_regular, read_regular, reason
 from fulcrum.spec.errors import FulcrumError, RunFailed
 
 _PAUSE = 0.1  # seconds between two tries

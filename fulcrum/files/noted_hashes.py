@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.files.atomic import write_json
-from fulcrum.files.hashes import sha256_file, sha256_text
-from fulcrum.files.sealed import read_json
+from fulcrum.files.sealed import read_json, sha256_file, sha256_text
 from fulcrum.spec.errors import BadInput, RunFailed
 
 SMALL = 1 << 20  # bytes: hashed anew every time

@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fulcrum.files.hashes import sha256_bytes, sha256_json
+from fulcrum.files.sealed import sha256_bytes, sha256_json
 from fulcrum.spec.errors import RunFailed
 
 if TYPE_CHECKING:

@@ -1,19 +1,46 @@
-"""A person's own Python file: compiled and run from the very bytes that were hashed, never through `__pycache__`.
-
-What its code says when it fails is told by `fulcrum.spec.user_errors`, which knows such a module by its name.
-"""
+"""Load a user's own Python or TOML file from the bytes that were hashed."""
 
 import importlib.util
 import linecache
+import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.paths import read_regular
+from fulcrum.files.sealed import sha256_bytes
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.user_errors import GUIDE, PREFIX, failed
+from fulcrum.spec.phrase import GUIDE, PREFIX, failed
+
+# --------------------------------------------------------------------------------------------------
+# TOML that a person wrote, parsed within limits: a few kilobytes must not take minutes.
+
+
+MOST_LETTERS = 4_000_000
+MOST_PARTS = 64  # of a dotted key: the parser's work grows with the square of them
+_CHAIN = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_PARTS}}}""")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables, or a ValueError that says in words why there are none."""
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"it has {len(text):,} letters, more than {MOST_LETTERS:,}")
+    if chain := _CHAIN.search(text):
+        line = text.count("\n", 0, chain.start()) + 1
+        raise ValueError(f"a key of more than {MOST_PARTS} parts (at line {line})")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+# --------------------------------------------------------------------------------------------------
+# A person's own Python file: compiled and run from the very bytes that were hashed, never through `__pycache__`.
+#
+# What its code says when it fails is told by `fulcrum.spec.phrase`, which knows such a module by its name.
+
 
 _SHA256 = "__sha256__"  # in such a module: of the bytes that it was run from, whatever its file holds by now
 

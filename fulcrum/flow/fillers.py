@@ -4,12 +4,11 @@ from functools import cache
 from math import log
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_route import route_of
-from fulcrum.spec.stage import phases
+from fulcrum.spec.stage import phases, route_of
 
 EDM_SIGMA_DATA = 0.5  # the data of EDM's own noise law
 MEAN_OVER = 256  # pictures: their mean errs by a sixteenth of one picture's deviation

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.encode.unknown_words import forget_prompts, misread, shortened
-from fulcrum.files.hashes import sha256_json
+from fulcrum.files.sealed import sha256_json
 from fulcrum.gallery.exhibit import Collection, Exhibit
 from fulcrum.gallery.gallery_request import GalleryRequest, WantedColumn
 from fulcrum.gallery.open_models import OpenModels

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from fulcrum.report.figures.arm_marks import COLOURS, colour
 from fulcrum.report.page import read as read_result
 from fulcrum.report.schema import StudyResult
+from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.plain import read
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.drawing.painter import cells

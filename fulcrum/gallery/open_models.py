@@ -6,7 +6,7 @@ from typing import Any
 
 from fulcrum.dist.choose_system import device_named
 from fulcrum.gallery.exhibit import Exhibit
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.kept_weights import weights_at
 

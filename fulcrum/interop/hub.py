@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, RunFailed, install_extra
 
 NAME = re.compile(r"hub:(?P<repo>\w[\w.-]*/\w[\w.-]*)")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fulcrum.interop.placeless import last_name, placeless, without_places
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import shown
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_words import in_brief
+from fulcrum.spec.words import in_brief
 
 WORLD_PROMPT, ANY_PROMPT = "a large red circle at the top left.", "a prompt in the words of the training captions"
 NEEDS = ("diffusers", "transformers", "ftfy")  # to load the folder and to read prompts

@@ -7,8 +7,8 @@ from fulcrum.interop.diffusers import pipeline_of
 from fulcrum.spec.edit import inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_route import route_of
-from fulcrum.spec.run_words import in_brief
+from fulcrum.spec.stage import route_of
+from fulcrum.spec.words import in_brief
 
 CODECS = ("AutoencoderKL", "AutoencoderDC")  # of pretrained ones, those whose latents PRXPipeline scales as we do
 

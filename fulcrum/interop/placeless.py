@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fulcrum.files.remote.urls import is_remote, without_secrets
+from fulcrum.files.remote import is_remote, without_secrets
 
 PUBLIC = ("hub:", "pip:")  # ids that mean the same on any machine
 _SEPARATOR = re.compile(r"[/\\]")

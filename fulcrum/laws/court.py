@@ -10,12 +10,10 @@ import torch
 from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.laws.ground import Ground, ground_of, usable
 from fulcrum.model.counted_flops import counted
-from fulcrum.spec.combine import apply, edited_by
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, OrderDecides
-from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.phrase import Catalogue, apply, edited_by
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.train.build import Built, Context, assemble
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed

@@ -5,10 +5,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, parse
+from fulcrum.spec.phrase import Catalogue, apply, parse
 from fulcrum.spec.run import RunSpec
 
 TINY = (

@@ -7,10 +7,9 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.laws.ground import GROUNDS, Ground, ground_of, usable
 from fulcrum.levers.base import ANY, Claim
 from fulcrum.levers.measured_table import in_sum, read_measured
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue
+from fulcrum.spec.phrase import Catalogue, apply
 
 
 def pages(catalogue: Catalogue) -> dict[str, str]:

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 from pydantic import Field
 
-from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import Staged
 from fulcrum.spec.record import Filler, Record, typed
 from fulcrum.spec.run import RunSpec
 

@@ -1,8 +1,8 @@
 """BF16 everywhere that numbers are kept: weights, gradients and moments."""
 
-from fulcrum.cost.denoiser import bytes_per_parameter
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import put_all
+from fulcrum.spec.flops import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
 
 

@@ -1,8 +1,8 @@
 """BF16 optimizer state: moments and momentum are remembered in bf16, updates and weights stay fp32."""
 
-from fulcrum.cost.denoiser import bytes_per_parameter
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import put
+from fulcrum.spec.flops import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
 
 

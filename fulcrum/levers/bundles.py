@@ -19,7 +19,7 @@ from fulcrum.levers.sft_stage import SFTStage
 from fulcrum.levers.synthetic_then_real import SyntheticThenReal
 from fulcrum.levers.tread import Tread
 from fulcrum.levers.x_prediction import PredictX
-from fulcrum.spec.combine import Staged
+from fulcrum.spec.phrase import Staged
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
 

@@ -8,8 +8,8 @@ from types import FunctionType
 
 from fulcrum.data import fillers as data
 from fulcrum.encode import fillers as encode
-from fulcrum.files.hashes import sha256_bytes
 from fulcrum.files.paths import read_regular
+from fulcrum.files.sealed import sha256_bytes
 from fulcrum.files.user_code import UserFile, hash_of, load
 from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
@@ -73,10 +73,9 @@ from fulcrum.recipes.prx import prx_256, prx_256_flux2, prx_256_repa_e
 from fulcrum.recipes.prx_pixels import prx_7b, prx_pixels_1024, speedrun_24h
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.phrase import PREFIX, Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.user_errors import PREFIX
 from fulcrum.train import fillers as train
 
 LEVERS: tuple[type[Lever], ...] = (

@@ -23,7 +23,7 @@ class Lora(PartialLearning):
     )
 
     def in_run(self, run: RunSpec) -> str:
-        from fulcrum.cost.denoiser import own_parameters, parameters
+        from fulcrum.spec.flops import own_parameters, parameters
 
         learned, own = parameters(run) - own_parameters(run), own_parameters(run)
         return f"{learned:,} parameters learn beside {own:,} that do not ({learned / own:.1%})"

@@ -6,7 +6,7 @@ from typing import Any
 
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 NAME = "measured.json"  # written by `fulcrum study evidence`; rows of an older science stay as they are
 MEASURED = Path(__file__).with_name(NAME)

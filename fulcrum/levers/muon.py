@@ -6,12 +6,11 @@ Newton-Schulz costs the same whatever the batch holds, so its share of a step fa
 
 from typing import Any
 
-from fulcrum.cost.denoiser import bytes_per_parameter, newton_schulz_share, sizes_of
-from fulcrum.cost.partial_learning import learned_matrices
 from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.optim.fillers import AdamWRule, MuonRule
 from fulcrum.spec.edit import put
+from fulcrum.spec.flops import bytes_per_parameter, learned_matrices, newton_schulz_share, sizes_of
 from fulcrum.spec.run import RunSpec
 
 

@@ -9,7 +9,7 @@ from fulcrum.levers.shared.stage_rate import StageRate, at_own_rate, rate_since
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.seam import SourceFiller
+from fulcrum.spec.slots import SourceFiller
 
 WORLDS = 512  # curated pictures of the embedded world, unless told
 

@@ -1,9 +1,9 @@
 """Wide codec: a tokenizer with twice the channels, frozen as the baseline's is."""
 
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
+from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.run import RunSpec
 
 WIDE_SCOPE = "FLUX.2 autoencoder (32 channels) instead of FLUX.1's (16), 256 px latents, 1.2 B parameters, 100k steps"

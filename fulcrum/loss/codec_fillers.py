@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fulcrum.cost.denoiser import TEXT_TOKENS, sizes_of
-from fulcrum.cost.flops import INPUT_ONLY, TRAINING, stem_flops
 from fulcrum.loss.fillers import Alignment
 from fulcrum.loss.perceptual_fillers import Perceptual
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import INPUT_ONLY, TEXT_TOKENS, TRAINING, sizes_of, stem_flops
 from fulcrum.spec.record import Factor, Share, Width
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases

@@ -3,14 +3,14 @@
 from math import cos, isqrt, pi
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fulcrum.cost.flops import TRAINING
 from fulcrum.loss.perceptual_fillers import LPIPS as LPIPS  # others may build on all that stands in here
 from fulcrum.loss.perceptual_fillers import VGGLPIPS as VGGLPIPS
 from fulcrum.loss.perceptual_fillers import Perceptual as Perceptual
 from fulcrum.loss.perceptual_fillers import PerceptualFeatures as PerceptualFeatures
 from fulcrum.loss.perceptual_fillers import PictureTerm as PictureTerm
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import TRAINING
 from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec

@@ -13,8 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from fulcrum.data.readers.untrusted_image import MOST_PIXELS
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 
 ARRAYS = (".npz", ".npy")
 UNREADABLE = (  # how zipfile, the decompressors and numpy's parser of a header say that bytes are not what they should be

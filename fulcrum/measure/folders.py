@@ -20,8 +20,7 @@ from fulcrum.measure.features.extractor import Extractor, digest_of
 from fulcrum.measure.features.feature_store import CHUNK, FeatureStore, PictureFacts
 from fulcrum.measure.metrics.mean_scores import ClipScore
 from fulcrum.measure.picture_sets import PictureSet, Stored, set_hash
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 
 CLIP_SCORE = ClipScore()
 Progress = Callable[[int], None]

@@ -21,8 +21,7 @@ from fulcrum.data.readers.untrusted_image import Colour
 from fulcrum.measure.array_pictures import ARRAYS, UNREADABLE, OpenArray
 from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Decoded, decode
 from fulcrum.measure.features.image_checks import BadImages, Range, to_uint8
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 
 MOST_CAPTION = 1 << 16  # bytes
 

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.files.arrays.array_store import ArrayStore
-from fulcrum.files.arrays.unfinished_entry import Arrays
+from fulcrum.files.array_store import Arrays, ArrayStore
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of

@@ -8,8 +8,8 @@ import torch
 
 from fulcrum.data.store.picture_store import PictureStore, caption_names
 from fulcrum.measure.features.extractor import Extractor
-from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.spec.progress import Tally
 
 BATCH = 32  # pictures at a time
 

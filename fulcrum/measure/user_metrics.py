@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, get_args
 
 from torch import Tensor
 
-from fulcrum.files.hashes import sha256_file
+from fulcrum.files.sealed import sha256_file
 from fulcrum.files.user_code import load as read_own
 from fulcrum.measure.card import MEASURE_VERSION
 from fulcrum.measure.features.extractor import LOADERS, Extractor, digest_of
@@ -21,7 +21,7 @@ from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.distances import DISTANCES
 from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.user_errors import failed
+from fulcrum.spec.phrase import failed
 
 GUIDE = "docs/write-a-metric.md"
 NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.cost.flops import Sizes, vector_multiply_adds
 from fulcrum.model.bf16 import ALL_FP32, OpDtypes
 from fulcrum.model.block import Block
 from fulcrum.model.condition import Condition, ResolutionIn
@@ -25,6 +24,7 @@ from fulcrum.model.rope import rotary_table
 from fulcrum.model.route import DenseRoute, Route, span
 from fulcrum.model.running.run_block import BlockRunner
 from fulcrum.model.tokens import Tokens, gather_rows
+from fulcrum.spec.flops import Sizes, vector_multiply_adds
 
 
 class Out(NamedTuple):

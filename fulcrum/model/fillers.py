@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from fulcrum.cost.denoiser import sizes_of
-from fulcrum.cost.flops import vector_multiply_adds
-from fulcrum.cost.partial_learning import learned_weights, smallest_side
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
+from fulcrum.spec.flops import learned_weights, sizes_of, smallest_side, vector_multiply_adds
 from fulcrum.spec.record import Factor, Fraction, Part, Width, Within
 from fulcrum.spec.run import AllWeights
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Positive, Within
 

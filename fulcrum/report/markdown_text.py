@@ -7,7 +7,7 @@ from fulcrum.report import run_facts, table
 from fulcrum.report.figures import range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
-from fulcrum.spec.printable import inert
+from fulcrum.spec.errors import inert
 
 
 def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) -> str:

@@ -19,7 +19,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.figures import arm_marks, cost_figure, curve_figure, difference_figure, range_figure
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, claim_sentences, number, sentences
-from fulcrum.spec.printable import inert
+from fulcrum.spec.errors import inert
 
 AXES: tuple[Literal["images", "seconds", "flops"], ...] = ("images", "seconds", "flops")
 NO_BREAK = "\u00a0"

@@ -10,7 +10,7 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.wording import certainty, number, sentences
-from fulcrum.spec.printable import inert
+from fulcrum.spec.errors import inert
 
 COSTS = tuple(sentences.COSTS)
 

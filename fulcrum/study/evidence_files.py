@@ -13,7 +13,7 @@ from fulcrum.report.evidence import conclusion, evidence_page
 from fulcrum.report.evidence.decisions import measured_rows
 from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 MOST_BYTES = 5_000_000  # of all files together: the page is cloned with the code
 

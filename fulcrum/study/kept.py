@@ -22,16 +22,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.paths import read_regular
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, read_regular
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.schema import Provenance, StudyResult
 from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.system import System
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE, System
 from fulcrum.study.judge.result import StudyState, assemble_result, provenance
 from fulcrum.study.kept_contents import CONTENTS, write_contents
 from fulcrum.study.plan.frozen_plan import folder_of

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.hashes import sha256_file
-from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.files.sealed import read_sealed, sha256_file, write_sealed
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.kept_cells import KEPT_HINT
 

@@ -21,8 +21,7 @@ from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.user_errors import PREFIX
+from fulcrum.spec.phrase import PREFIX, Catalogue
 from fulcrum.study.kept import (
     PLAN,
     RESULT,

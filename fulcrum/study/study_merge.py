@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.paths import read_regular
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, read_regular
 from fulcrum.report.page import write
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.judge.result import StudyState, assemble_result
 from fulcrum.study.kept import read_facts
 from fulcrum.study.plan.frozen_plan import folder_of, freeze

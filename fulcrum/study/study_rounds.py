@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fulcrum.dist.machine.device import at_hand
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
 from fulcrum.report.schema import StudyResult

@@ -13,7 +13,7 @@ from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
 from fulcrum.study.plan.frozen_plan import added_seeds, changed_since, folder_of, freeze
 from fulcrum.study.plan.plan import Plan

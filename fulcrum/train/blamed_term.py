@@ -3,7 +3,7 @@
 from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.user_errors import home
+from fulcrum.spec.phrase import home
 from fulcrum.train.build import Built
 
 _IN_PLACE = "modified by an inplace operation"  # what torch says

@@ -23,12 +23,10 @@ from fulcrum.model.running.run_block import compile_backbone, compile_blocks, re
 from fulcrum.optim.rule import Rule
 from fulcrum.optim.schedule import Schedule, schedule_of
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import failed, home
 from fulcrum.spec.record import Filler
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_route import route_of
-from fulcrum.spec.stage import Phase, phases
-from fulcrum.spec.system import System
-from fulcrum.spec.user_errors import failed, home
+from fulcrum.spec.run import RunSpec, System
+from fulcrum.spec.stage import Phase, phases, route_of
 from fulcrum.train.average import Average
 from fulcrum.train.drawing.sampling_weights import CODEC, fill
 from fulcrum.train.feed import Feed

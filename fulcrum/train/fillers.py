@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
 

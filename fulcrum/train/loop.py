@@ -17,7 +17,7 @@ from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Losses
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
-from fulcrum.spec.user_errors import described
+from fulcrum.spec.phrase import described
 from fulcrum.train.blamed_term import require_no_edit
 from fulcrum.train.build import Built
 from fulcrum.train.feed import Feed

@@ -9,13 +9,11 @@ from pydantic import ValidationError
 
 from fulcrum.dist.machine.machine_facts import MACHINE, changes, machine_facts
 from fulcrum.dist.processes.start import ALONE, Ranks
-from fulcrum.files.damaged import Damaged, remove
-from fulcrum.spec.edit import key
+from fulcrum.files.paths import Damaged, remove
+from fulcrum.spec.edit import key, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.plain import read
-from fulcrum.spec.system import System
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE, System
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_events import RunEvents, counted_sessions
 from fulcrum.train.saved.run_folder import RunFolder

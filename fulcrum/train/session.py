@@ -15,8 +15,7 @@ from fulcrum.dist.processes.heartbeat import SAVING, TRAINING
 from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput, RankLost, RunFailed, TrainingFailed, first_line
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.train.agreed_order import require_same_caches, require_same_order
 from fulcrum.train.build import Built, Context, assemble, require_witness
 from fulcrum.train.drawing.sampling_weights import live_weights

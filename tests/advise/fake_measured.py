@@ -2,7 +2,7 @@
 
 import json
 
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 # lever's arm, change, half of its interval, verdict, time of a step
 HERE = (

@@ -20,13 +20,13 @@ from fulcrum.advise.hierarchy.measured_effect import known_effects
 from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
 from fulcrum.advise.hierarchy.published_sign import sign_votes
 from fulcrum.cli import main
-from fulcrum.files.hashes import sha256_text
+from fulcrum.files.sealed import sha256_text
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.evidence.decisions.measured_rows import rows as measured_rows
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.layout import lay_out
 from tests.advise.fake_measured import HERE, row, rows, table

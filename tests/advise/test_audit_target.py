@@ -17,7 +17,7 @@ from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import MEASURED
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 SCRIPT = """
 import torch
@@ -405,7 +405,7 @@ def test_rules_can_be_chosen(script, capsys):
 
 def test_a_long_audit_says_how_far_it_is(tmp_path, monkeypatch):
     """200 seconds over a package showed nothing."""
-    monkeypatch.setattr("fulcrum.spec.countdown.SOONEST", 0.0)
+    monkeypatch.setattr("fulcrum.spec.progress.SOONEST", 0.0)
     for number in range(3):
         (tmp_path / f"{number}.py").write_text(SCRIPT)
     lines = list[str]()

@@ -9,11 +9,11 @@ import pytest
 
 from fulcrum.checkup.ailment import treated
 from fulcrum.checkup.place_checkup import checkups
-from fulcrum.files.damaged import set_aside
+from fulcrum.files.paths import set_aside
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, claim
 from fulcrum.train.session import Order, perform
@@ -179,10 +179,9 @@ def test_a_large_array_is_verified_to_its_last_chunk(tmp_path, monkeypatch):
     """A read looks at two chunks of an array above a GiB; a checkup looks at all."""
     import numpy as np
 
-    from fulcrum.files.arrays import stored_array
-    from fulcrum.files.arrays.array_check import require_sound
-    from fulcrum.files.arrays.array_store import ArrayStore
-    from fulcrum.files.damaged import Damaged
+    from fulcrum.files import array_store as stored_array
+    from fulcrum.files.array_store import ArrayStore, require_sound
+    from fulcrum.files.paths import Damaged
 
     monkeypatch.setattr(stored_array, "SPOTTED", 1)
     monkeypatch.setattr(stored_array, "KEPT", 1)

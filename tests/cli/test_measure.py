@@ -10,7 +10,7 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.cli.findings.metric_table import table
 from fulcrum.measure.card import Measured, MetricCard
-from fulcrum.spec import countdown
+from fulcrum.spec import progress as countdown
 
 OWN = """
 from fulcrum.measure.metrics.base import RowDistance

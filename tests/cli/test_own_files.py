@@ -20,7 +20,7 @@ TINY = [
 ]
 GOOD = """from typing import ClassVar
 from fulcrum.levers.base import Card, Claim, Lever
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 
 class Smooth(seam.TermFiller):

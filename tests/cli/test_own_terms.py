@@ -12,7 +12,7 @@ FILE = """
 from typing import ClassVar
 from torch import nn
 from fulcrum import Card, Lever, put
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 
 class Term(nn.Module):
     taps = ()

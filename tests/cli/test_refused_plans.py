@@ -36,7 +36,7 @@ BURST = """
 import torch
 
 from fulcrum import Card, Lever, put
-from fulcrum.spec.seam import WeightFiller
+from fulcrum.spec.slots import WeightFiller
 
 
 class BurstWeight(WeightFiller):

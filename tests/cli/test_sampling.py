@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.session import Order, perform
 
 PROMPT = "a large red circle at the top left."

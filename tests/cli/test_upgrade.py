@@ -7,7 +7,7 @@ import pytest
 from fulcrum.cli import main
 from fulcrum.cli.trained import runs
 from fulcrum.spec import edit
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 from fulcrum.study.plan import frozen_plan
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import Plan

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fulcrum.cost.gpu_types import GPUS, Machine, read_machine
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.speed import GPUS, Machine, read_machine
 
 
 @pytest.mark.parametrize(

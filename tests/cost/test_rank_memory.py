@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fulcrum import phrase
-from fulcrum.cost.denoiser import parameters
-from fulcrum.cost.rank_memory import RankLayout, fitting, rank_memory, row_bytes
 from fulcrum.model.running.run_block import recompute_blocks
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import speedrun_24h
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import parameters
+from fulcrum.spec.memory import RankLayout, fitting, rank_memory, row_bytes
+from fulcrum.spec.run import System
 from fulcrum.train.build import Context, backbone_of
 
 ROWS, WORDS = 2, 16

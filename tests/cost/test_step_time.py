@@ -6,12 +6,10 @@ import pytest
 
 from fulcrum import phrase
 from fulcrum.advise.published_speed import ARMS, compared, compared_words, seconds
-from fulcrum.cost.frozen_networks import kl_encoder_flops, vit_flops
-from fulcrum.cost.gpu_types import Machine
-from fulcrum.cost.rank_memory import RankLayout
-from fulcrum.cost.step_time import MEASURED, OTHER, SHARE, step_time
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_7b
+from fulcrum.spec.memory import RankLayout, kl_encoder_flops, vit_flops
+from fulcrum.spec.speed import MEASURED, OTHER, SHARE, Machine, step_time
 from fulcrum.train.sized.machine_estimate import estimate
 
 EIGHT = Machine(8, "H100")

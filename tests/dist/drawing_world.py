@@ -19,7 +19,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import evaluation_points, plan_judges, preview, run_evaluation
 from fulcrum.study.run.measuring.evaluation_points import Points, quality_of
 from fulcrum.study.run.measuring.preview import PreviewPlan, previews

@@ -21,7 +21,7 @@ from fulcrum.dist.processes.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved import sharded
 from fulcrum.train.session import Order, perform
 

@@ -14,7 +14,7 @@ from fulcrum.dist.choose_system import choose_system
 from fulcrum.dist.mesh import MeshShape, mesh_shape
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import build
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder

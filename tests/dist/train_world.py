@@ -25,7 +25,7 @@ from fulcrum.model.running import passes as room
 from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.train.session import Order, perform
 

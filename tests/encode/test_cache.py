@@ -19,7 +19,7 @@ from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import WorldText, load_text
 from fulcrum.encode.unit_pixels import to_unit
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import BadInput
 
 SOURCE = WorldSource("validation", "synthetic", 32, 300)

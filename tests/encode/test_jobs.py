@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fulcrum.encode.cache import CHUNK, Cache, Job
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 
 COUNT = 3 * CHUNK + 7
 

@@ -21,7 +21,7 @@ RENDERER = "from tests.fake_emoji import Renderer\nsvg_to_bytes = Renderer().svg
 LETTERS = '''"""A text encoder of one's own: each letter is a token."""
 from typing import ClassVar
 
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 
 
 class Letters(seam.TextFiller):

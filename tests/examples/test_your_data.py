@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.sealed import sha256_bytes
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-data.md"
 TINY = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "sample.steps=2")

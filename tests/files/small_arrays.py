@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fulcrum.files.arrays.array_store import Arrays, ArrayStore
+from fulcrum.files.array_store import Arrays, ArrayStore
 
 
 def arrays_of(number: int) -> Arrays:

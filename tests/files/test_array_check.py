@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.arrays.array_check import require_sound
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.array_store import require_sound
+from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import SEAL, sealed
 from tests.files.small_arrays import entry, get, whole
 

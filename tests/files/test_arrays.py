@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulcrum.files.arrays import stored_array, unfinished_entry
-from fulcrum.files.arrays.array_store import Arrays, ArrayStore
-from fulcrum.files.damaged import Damaged
+from fulcrum.files import array_store as stored_array
+from fulcrum.files import array_store as unfinished_entry
+from fulcrum.files.array_store import Arrays, ArrayStore
+from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import RunFailed
 from tests.files.small_arrays import arrays_of, assert_whole, entry, get
 

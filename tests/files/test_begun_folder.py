@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.begun_folder import BeginMark, require_begun
+from fulcrum.files.folders import BeginMark, require_begun
 from fulcrum.spec.errors import BadInput
 
 MARK = BeginMark("import.json", "width", "import")

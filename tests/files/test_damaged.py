@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fulcrum.files.damaged import set_aside
+from fulcrum.files.paths import set_aside
 
 
 def test_what_is_damaged_again_gets_a_name_of_its_own(tmp_path: Path) -> None:

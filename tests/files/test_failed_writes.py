@@ -16,9 +16,8 @@ from safetensors.torch import save_file
 
 from fulcrum.cli import main
 from fulcrum.files.atomic import atomic_path, folder_atomic, write_atomic, write_json, write_new
-from fulcrum.files.records import append_bytes, append_records
-from fulcrum.files.refusals import naming, sentence_and_hint
-from fulcrum.files.sealed import write_sealed
+from fulcrum.files.paths import naming, sentence_and_hint
+from fulcrum.files.sealed import append_bytes, append_records, write_sealed
 
 LIMIT = 4096  # bytes of a file
 DATA = b"x" * (2 * LIMIT)

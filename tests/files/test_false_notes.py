@@ -7,8 +7,8 @@ import pytest
 
 from fulcrum.encode.pretrained.registry import check
 from fulcrum.files import noted_hashes
-from fulcrum.files.hashes import sha256_file
 from fulcrum.files.noted_hashes import file_hash
+from fulcrum.files.sealed import sha256_file
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

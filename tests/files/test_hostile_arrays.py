@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fulcrum.files.arrays import unfinished_entry
-from fulcrum.files.arrays.array_store import ArrayStore
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_bytes
-from fulcrum.files.sealed import sealed
+from fulcrum.files import array_store as unfinished_entry
+from fulcrum.files.array_store import ArrayStore
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import sealed, sha256_bytes
 from fulcrum.spec.errors import RunFailed
 from tests.files.small_arrays import arrays_of, assert_whole, entry, get
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files import noted_hashes
-from fulcrum.files.hashes import sha256_file
 from fulcrum.files.noted_hashes import RACY, file_hash
+from fulcrum.files.sealed import sha256_file
 from fulcrum.spec.errors import RunFailed
 
 

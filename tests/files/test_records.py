@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.records import append_bytes, append_records, keep_records, read_records, read_tail
+from fulcrum.files.sealed import append_bytes, append_records, keep_records, read_records, read_tail
 from fulcrum.spec.errors import BadInput
 
 GOOD = b'{"images": 16, "loss": 1.0}\n'

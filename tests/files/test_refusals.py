@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.refusals import explained, is_out_of_memory, remedy
+from fulcrum.files.paths import explained, is_out_of_memory, remedy
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

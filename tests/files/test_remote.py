@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fulcrum.files.remote import http_files, remote_cache
-from fulcrum.files.remote.http_files import HttpFiles, facts_of
-from fulcrum.files.remote.remote_cache import RemoteCache
-from fulcrum.files.remote.urls import list_files, numbered_urls, reason_of, without_secrets
+from fulcrum.files import remote as http_files
+from fulcrum.files import remote as remote_cache
+from fulcrum.files.remote import HttpFiles, RemoteCache, facts_of, list_files, numbered_urls, reason_of, without_secrets
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

@@ -12,10 +12,9 @@ import fsspec
 import numpy as np
 import pytest
 
+from fulcrum.files import remote as remote_cache
 from fulcrum.files.atomic import is_aside
-from fulcrum.files.remote import remote_cache
-from fulcrum.files.remote.remote_cache import RemoteCache
-from fulcrum.files.remote.urls import reason_of
+from fulcrum.files.remote import RemoteCache, reason_of
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
@@ -214,7 +213,7 @@ def test_a_copy_that_leaves_while_it_is_looked_for_is_fetched_again(site, tmp_pa
 def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
     site.files["/a.tar"], site.slow = noise(0, 4_000_000), 0.02
     code = (
-        "import sys; from pathlib import Path; from fulcrum.files.remote.remote_cache import RemoteCache; "
+        "import sys; from pathlib import Path; from fulcrum.files.remote import RemoteCache; "
         "RemoteCache(Path(sys.argv[1])).open(sys.argv[2])"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), f"{site.url}/a.tar"])

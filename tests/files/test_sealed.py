@@ -9,9 +9,20 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files import sealed as module
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_json, sha256_text
-from fulcrum.files.sealed import SEAL, is_intact, read_json, read_sealed, seal, sealed, write_sealed
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import (
+    SEAL,
+    is_intact,
+    read_json,
+    read_sealed,
+    seal,
+    sealed,
+    sha256_bytes,
+    sha256_file,
+    sha256_json,
+    sha256_text,
+    write_sealed,
+)
 from fulcrum.spec.errors import BadInput, RunFailed
 
 VALUE = {"images": 512, "loss": 0.25, "name": "zwölf", "deep": {"b": [1, None], "a": True}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.shared_folder import Mark, leave_mark, unseen
+from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput
 
 

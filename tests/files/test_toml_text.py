@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fulcrum.files.toml_text import MOST_LETTERS, MOST_PARTS, parse_toml
+from fulcrum.files.user_code import MOST_LETTERS, MOST_PARTS, parse_toml
 
 CHAIN = ".".join(["a"] * 50_000)
 

@@ -13,7 +13,7 @@ import pytest
 
 from fulcrum.files.user_code import load
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.user_errors import failed, guide_of, home, place
+from fulcrum.spec.phrase import failed, guide_of, home, place
 
 
 def test_a_file_is_a_module_with_its_hash(tmp_path: Path) -> None:

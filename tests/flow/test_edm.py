@@ -14,10 +14,9 @@ from fulcrum.flow.fillers import (
 )
 from fulcrum.flow.predict import PreconditionedPrediction
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import diff, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import parse
+from fulcrum.spec.phrase import apply, parse
 from fulcrum.train.build import build
 from fulcrum.train.feed import Feed
 from tests.flow.parts import TIMES, built, normal_numbers, pair

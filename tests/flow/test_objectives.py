@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import parameters
 from fulcrum.encode.fillers import Pixels
 from fulcrum.flow import path
 from fulcrum.flow.fillers import (
@@ -27,12 +26,13 @@ from fulcrum.model.counted_flops import counted
 from fulcrum.recipes.pocket import pocket_pixels
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_pixels_1024
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import parameters
 from fulcrum.spec.phrase import parse
+from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, build, require_witness
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed

@@ -15,7 +15,7 @@ from fulcrum.gallery.gallery_server import open_gallery
 from fulcrum.gallery.open_models import OpenModels
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.loopback import HOST
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved.kept_weights import keeping
 from fulcrum.train.session import Order, perform
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from fulcrum.cli import main
 from fulcrum.spec.edit import put
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.fillers import DiffusersStart, Trunk
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform

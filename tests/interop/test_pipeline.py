@@ -16,9 +16,9 @@ from PIL import Image
 
 from fulcrum import phrase, put
 from fulcrum.cli import main
+from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.plain import read
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import Context
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.saved.trained_weights import trained_weights
@@ -172,8 +172,8 @@ def test_what_a_person_set_stays(exported, tiny):
 
 def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
     """Its folder says 64 tokens and the captions have some 24: not the 256 of a slot that nobody filled in."""
-    from fulcrum.cost.rank_memory import rank_memory
     from fulcrum.data.fillers import Folder
+    from fulcrum.spec.memory import rank_memory
     from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
     from fulcrum.train.sized.dry_run import text_tokens
     from fulcrum.train.sized.memory_check import layout_of, require_memory

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.edit import key
+from fulcrum.spec.edit import key, read
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.plain import read
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.saved.trained_weights import trained_weights

@@ -10,7 +10,7 @@ from fulcrum.cli import main
 from fulcrum.interop.diffusers import export
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import Context, build
 from fulcrum.train.saved.trained_weights import trained_weights
 from fulcrum.train.session import Order, perform

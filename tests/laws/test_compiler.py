@@ -5,7 +5,7 @@ import torch
 
 from fulcrum.laws.court import Court
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.loop import train
 from fulcrum.train.state import State
 

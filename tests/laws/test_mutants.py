@@ -14,7 +14,7 @@ from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.short_captions import ShortCaptions
 from fulcrum.levers.tread import Tread
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.train.average import MovingAverage

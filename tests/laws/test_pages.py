@@ -8,7 +8,7 @@ import pytest
 from fulcrum.laws.pages import pages, write
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import in_sum, read_measured
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "levers"

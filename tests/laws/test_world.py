@@ -31,7 +31,7 @@ BATCH_DEPENDENT = '''
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Lever
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 
 

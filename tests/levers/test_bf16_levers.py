@@ -15,7 +15,7 @@ from fulcrum.model.bf16 import Cast
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train

@@ -13,12 +13,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.mixed_captions import MixedCaptions
 from fulcrum.levers.resolution_ladder import ResolutionLadder
 from fulcrum.levers.sft_stage import SFTStage
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import during
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import parse
+from fulcrum.spec.phrase import apply, parse
+from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.run_evaluation import _source, prompts
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed

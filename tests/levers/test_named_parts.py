@@ -9,11 +9,10 @@ from fulcrum.data.fillers import World
 from fulcrum.laws.ground import TINY, tried
 from fulcrum.laws.random_networks import missing, written
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.phrase import apply, parse
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 

@@ -21,8 +21,8 @@ from fulcrum.measure.store_scores import score_store
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
+from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train

@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import sizes_of
-from fulcrum.cost.partial_learning import partial_training_flops
 from fulcrum.laws.court import assembled
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import AllWeights
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import partial_training_flops, sizes_of
+from fulcrum.spec.run import AllWeights, System
 from fulcrum.train.build import Context, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.fillers import Trunk

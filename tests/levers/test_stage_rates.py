@@ -8,13 +8,11 @@ import torch
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.rate_stage import RateStage
 from fulcrum.optim.schedule import rates
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import parse
-from fulcrum.spec.run import During
+from fulcrum.spec.phrase import apply, parse
+from fulcrum.spec.run import During, System
 from fulcrum.spec.stage import own_rates, require_sound
-from fulcrum.spec.system import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train

@@ -11,7 +11,7 @@ from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG, LEVERS
 from fulcrum.spec.edit import get
 from fulcrum.spec.record import Within
-from fulcrum.spec.seam import WeightFiller
+from fulcrum.spec.slots import WeightFiller
 
 SWAPS = [lever for lever in LEVERS if issubclass(lever, Swap)]
 

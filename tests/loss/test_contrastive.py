@@ -9,7 +9,7 @@ from fulcrum.flow.fillers import EvenWeight, MinSNR
 from fulcrum.loss.contrastive import ContrastiveTerm
 from fulcrum.loss.term import View
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train

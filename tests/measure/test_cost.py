@@ -6,8 +6,6 @@ import pytest
 import torch
 
 from fulcrum.cost.codec_training import coding_flops
-from fulcrum.cost.denoiser import denoiser_training_flops
-from fulcrum.cost.run_flops import PartFlops
 from fulcrum.encode.networks.judge import load_features
 from fulcrum.encode.networks.kl_codec import KLCodec, load_codec
 from fulcrum.encode.networks.world_teacher import load_teacher
@@ -15,6 +13,7 @@ from fulcrum.encode.networks.world_text import load_text
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import PartFlops, denoiser_training_flops
 from fulcrum.spec.phrase import parse
 from fulcrum.train.feed import Feed
 from fulcrum.train.watched.training_cost import BATCH, count_parts, count_training, measured_peak, peak_memory

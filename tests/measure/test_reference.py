@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.measure.metrics import distances

@@ -3,15 +3,13 @@
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import own_parameters, parameters, sizes_of
-from fulcrum.cost.flops import layers
-from fulcrum.cost.partial_learning import learned_weights
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.model.fillers import ChosenWeights
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import words
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import layers, learned_weights, own_parameters, parameters, sizes_of
+from fulcrum.spec.run import System
 from fulcrum.train.build import Context, build
 
 START = "start=stand_in"

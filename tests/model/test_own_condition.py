@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.interop.diffusers import export
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.model.linear import Linear
 from fulcrum.model.roles import Role
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.seam import ConditionFiller
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import denoiser_training_flops, parameters
+from fulcrum.spec.run import System
+from fulcrum.spec.slots import ConditionFiller
 from fulcrum.train.build import build
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder

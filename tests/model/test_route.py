@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from fulcrum.cost.flops import activations, forward_flops
 from fulcrum.interop.diffusers import export
 from fulcrum.model.backbone import Backbone
 from fulcrum.model.counted_flops import counted
@@ -13,6 +12,7 @@ from fulcrum.model.running import passes as room
 from fulcrum.model.running.run_block import recompute_blocks
 from fulcrum.model.tokens import Tokens
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import activations, forward_flops
 
 SIZES = dict(channels=4, patch=2, width=16, depth=4, heads=2, text_width=8)
 B, N, K, D = 3, 16, 6, 16

@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.sprint import Sprint
 from fulcrum.model.fillers import Dense
-from fulcrum.spec.edit import put
+from fulcrum.spec.edit import put, read
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.plain import read
-from fulcrum.spec.run_route import route_of
-from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
+from fulcrum.spec.stage import phases, route_of
 from fulcrum.train.build import assemble, build, require_witness
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed

@@ -9,7 +9,6 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.data.fillers import Folder, Mix, World
 from fulcrum.data.filter import FilteredSource
 from fulcrum.data.readers.reader import open_given
@@ -22,8 +21,9 @@ from fulcrum.levers.size_crop_condition import SizeCropCondition
 from fulcrum.model.condition import SizeCropIn
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.seam import SourceFiller
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import denoiser_training_flops, parameters
+from fulcrum.spec.run import System
+from fulcrum.spec.slots import SourceFiller
 from fulcrum.train.build import assemble, build
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.feed import Feed

@@ -16,8 +16,7 @@ from fulcrum.optim.rule import Joint
 from fulcrum.optim.storage import StoredWeights, keep_gradients
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import Budget, RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.run import Budget, RunSpec, System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from fulcrum.spec import countdown
-from fulcrum.spec.countdown import Countdown, Tally
+from fulcrum.spec import progress as countdown
+from fulcrum.spec.progress import Countdown, Tally
 
 
 def jumps(told, passed):

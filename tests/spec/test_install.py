@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.spec import install as module
-from fulcrum.spec.install import install, install_extra
+from fulcrum.spec import errors as module
+from fulcrum.spec.errors import install, install_extra
 
 ROOT = Path(module.__file__).parents[2]
 

@@ -3,10 +3,9 @@
 import pytest
 
 from fulcrum.levers.catalog import CATALOG, with_files
-from fulcrum.spec.edit import get, key
+from fulcrum.spec.edit import get, key, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import overridden, parse
-from fulcrum.spec.plain import read
 
 
 def test_levers_and_settings_reach_the_run():

@@ -1,7 +1,7 @@
 """What a run is called on pages that others read."""
 
 from fulcrum.data.fillers import Folder
-from fulcrum.spec.run_words import in_brief
+from fulcrum.spec.words import in_brief
 
 
 def test_a_folder_is_told_by_its_name_and_not_by_where_it_lies(tmp_path):

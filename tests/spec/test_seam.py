@@ -3,7 +3,7 @@
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.record import seam_of
 
 FORMER = [

@@ -1,6 +1,6 @@
 """Text from files, made safe for a terminal."""
 
-from fulcrum.spec.printable import inert, shown, shown_lines
+from fulcrum.spec.errors import inert, shown, shown_lines
 
 
 def test_what_a_terminal_would_obey_is_escaped():

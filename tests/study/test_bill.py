@@ -5,11 +5,10 @@ import json
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.cost.denoiser import denoiser_training_flops, newton_schulz_share
-from fulcrum.cost.run_flops import amount
 from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import amount, denoiser_training_flops, newton_schulz_share
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.watched.bill import bill, count_costs, in_words, of_arm
 

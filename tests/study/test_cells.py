@@ -8,7 +8,7 @@ import pytest
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.judge.result import assemble_result
 from fulcrum.study.run.arm_cost import COSTS, read_costs
 from fulcrum.study.run.cell import finished

@@ -12,7 +12,7 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring

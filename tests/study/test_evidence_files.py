@@ -11,7 +11,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import FIELDS, SCOPE_FIELDS, read_measured
 from fulcrum.report.evidence import conclusion
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 from fulcrum.study import evidence_files, kept_verdicts
 
 ROOT = Path(__file__).parents[2]

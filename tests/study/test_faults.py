@@ -10,7 +10,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.optim.fillers import MuonRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan import fingerprint
 from fulcrum.study.plan.arms import prove

@@ -5,7 +5,7 @@ import torch
 
 from fulcrum import phrase
 from fulcrum.model.bf16 import Cast
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation as module
 from fulcrum.study.run.measuring.run_evaluation import BATCH, Held, rows_at_once
 from fulcrum.train.build import build

@@ -10,7 +10,7 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.workers import runner, signs_of_life

@@ -11,7 +11,7 @@ from fulcrum.dist.machine.machine_facts import machine_facts, machine_words, unl
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import failures, finished
 from fulcrum.study.run.layout import lay_out, measuring

@@ -11,9 +11,9 @@ from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.metrics.checked_answer import NoValue
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study import study_run
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import freeze

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import preview as module
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.study.run.measuring.preview import SHOWN, Looks, Preview, PreviewPlan, previewing

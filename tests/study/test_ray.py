@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.files.shared_folder import Mark, leave_mark, unseen
+from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.run.workers import runner

@@ -15,7 +15,7 @@ from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan_file import from_plain

@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study import study_run
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan_file import load

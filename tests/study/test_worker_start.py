@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.workers import signs_of_life, worker
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from fulcrum.dist.processes.start import ALONE
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.average import LastWeights, MovingAverage
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed

@@ -8,11 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fulcrum.files.hashes import sha256_file
-from fulcrum.files.sealed import sealed
+from fulcrum.files.sealed import sealed, sha256_file
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.plain_training import train_run
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder, claim, in_use

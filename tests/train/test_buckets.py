@@ -7,11 +7,11 @@ from PIL import Image
 
 from fulcrum.cli import main
 from fulcrum.data.fillers import Folder
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble, require_witness
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import after, train

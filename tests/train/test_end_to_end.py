@@ -13,7 +13,7 @@ from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.train.build import assemble, build

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.feed_ahead import AHEAD, FeedAhead, feeding

@@ -6,7 +6,7 @@ from weakref import ref
 import pytest
 import torch
 
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import evaluation_points, preview, run_evaluation
 from fulcrum.study.run.measuring.evaluation_points import Points
 from fulcrum.study.run.measuring.preview import PreviewPlan, previewing

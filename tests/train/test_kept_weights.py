@@ -10,7 +10,7 @@ from PIL import Image
 
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.drawing.sampling_weights import drawn_weights
 from fulcrum.train.saved.checkpoint import listing
 from fulcrum.train.saved.kept_weights import KEPT, keeping, points, weights_at

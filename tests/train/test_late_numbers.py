@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train import loop
 from fulcrum.train.session import Order, perform
 from fulcrum.train.step_check import StepCheck

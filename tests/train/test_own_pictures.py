@@ -15,7 +15,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_person
 from fulcrum.study.plan.requirements import with_primary

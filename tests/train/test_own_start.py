@@ -7,8 +7,8 @@ import torch
 
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.seam import StartFiller
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
+from fulcrum.spec.slots import StartFiller
 from fulcrum.train.build import build
 from fulcrum.train.fillers import Fresh
 from fulcrum.train.session import Order, perform

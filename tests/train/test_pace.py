@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fulcrum.spec.edit import put
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform

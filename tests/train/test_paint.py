@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring.run_evaluation import measure, prompts
 from fulcrum.train.build import assemble
 from fulcrum.train.drawing.painter import Painter

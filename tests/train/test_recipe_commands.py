@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
-from fulcrum.cost.gpu_types import read_machine
 from fulcrum.recipes.full_size import MACHINES
+from fulcrum.spec.flops import denoiser_training_flops, parameters
+from fulcrum.spec.speed import read_machine
 from fulcrum.train.sized import dry_run
 from fulcrum.train.sized.machine_estimate import USABLE, estimate
 

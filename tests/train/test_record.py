@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fulcrum.spec.edit import key
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.run_folder import RunFolder
 from fulcrum.train.session import Order, perform

@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fulcrum.cost.denoiser import sizes_of
-from fulcrum.cost.flops import stem_flops
 from fulcrum.dist.reduce import clip
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.model.packed_text import ALIGN
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import sizes_of, stem_flops
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import clipped, gradients, train

@@ -8,7 +8,7 @@ import torch
 
 from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved import checkpoint, run_folder
 from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
 from fulcrum.train.saved.run_folder import RunFolder, open_folder, tidy

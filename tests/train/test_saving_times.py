@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from fulcrum.dist.processes.start import ALONE
-from fulcrum.files.hashes import sha256_file
+from fulcrum.files.sealed import sha256_file
 from fulcrum.spec.errors import RunFailed
-from fulcrum.spec.system import System
-from fulcrum.spec.user_errors import place
+from fulcrum.spec.phrase import place
+from fulcrum.spec.run import System
 from fulcrum.train.saved import checkpoint, saver, saving_times
 from fulcrum.train.saved.saving_times import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
 from fulcrum.train.saved.tensor_file import RowSpan, rows_of, write_tensors

@@ -7,9 +7,9 @@ import shutil
 import pytest
 import torch
 
-from fulcrum.files.records import read_records
+from fulcrum.files.sealed import read_records
 from fulcrum.spec.errors import TrainingFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train import build, loop
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint

@@ -12,7 +12,7 @@ import torch
 
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.feed import Feed
 from fulcrum.train.saved import checkpoint, run_folder
 from fulcrum.train.saved.run_folder import RunFolder, claim, in_use

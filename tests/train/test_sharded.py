@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.checkpoint import Checkpoint
 from fulcrum.train.saved.sharded import RowWriter, flat, load_sharded, save_sharded

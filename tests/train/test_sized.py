@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from fulcrum import phrase
-from fulcrum.cost.denoiser import parameters
-from fulcrum.cost.gpu_types import read_machine
 from fulcrum.dist.machine.free_memory import free_memory
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.flops import parameters
+from fulcrum.spec.run import System
+from fulcrum.spec.speed import read_machine
 from fulcrum.train.sized.dry_run import count_denoiser, dry_run, text_tokens
 from fulcrum.train.sized.machine_estimate import chosen_layout, estimate, headline
 from fulcrum.train.sized.memory_check import require_memory

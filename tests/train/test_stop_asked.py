@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.dist.processes.start import ALONE
 from fulcrum.spec.edit import key
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train import stop_asked
 from fulcrum.train.saved import checkpoint
 from fulcrum.train.saved.saver import Saver

@@ -6,7 +6,7 @@ import torch
 from fulcrum.encode.cached_rows import RowCache
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.build import assemble, build
 from fulcrum.train.feed import Feed
 from fulcrum.train.loop import train

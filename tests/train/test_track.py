@@ -9,9 +9,8 @@ import types
 import pytest
 from PIL import Image
 
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
-from fulcrum.spec.system import System
+from fulcrum.spec.errors import BadInput, install_extra
+from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.train.session import Order, perform
 from fulcrum.train.watched.trackers import RunLabels, require_trackers, together, tracking

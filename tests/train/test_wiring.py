@@ -3,16 +3,15 @@
 import pytest
 
 from fulcrum.levers.catalog import with_files
-from fulcrum.spec.edit import diff, key
-from fulcrum.spec.plain import read
-from fulcrum.spec.system import System
+from fulcrum.spec.edit import diff, key, read
+from fulcrum.spec.run import System
 from fulcrum.train.session import Order, perform
 
 OWN = '''
 """Total variation of the predicted picture, with a random number of its own."""
 from typing import Any, ClassVar
 from fulcrum.levers.base import Card, Lever
-from fulcrum.spec import seam
+from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 
 class Smooth(seam.TermFiller):

@@ -33,7 +33,7 @@ from fulcrum.encode.networks.world_captioner import load_captioner
 from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.sealed import sha256_bytes
 from tools.assets.fit import Effort, Progress
 from tools.assets.fit_captioner import EFFORT as CAPTIONER
 from tools.assets.fit_captioner import fit_captioner, measure_captioner

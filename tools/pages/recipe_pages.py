@@ -6,13 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fulcrum.cost.denoiser import parameters, step_memory
-from fulcrum.cost.gpu_types import NODE, read_machine
-from fulcrum.cost.run_flops import amount
 from fulcrum.recipes.full_size import MACHINES
+from fulcrum.spec.flops import amount, parameters, step_memory
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.speed import NODE, read_machine
 from fulcrum.train.sized.dry_run import text_tokens
 from fulcrum.train.sized.machine_estimate import estimate, hours_in_words, money, pass_words
 from fulcrum.train.watched.training_cost import count_training

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import During, RunSpec
-from fulcrum.spec.setting_words import remarks, setting_words
+from fulcrum.spec.words import remarks, setting_words
 
 OPENING = """# Every slot of a run
 

@@ -21,9 +21,8 @@ from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, kn
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
 from fulcrum.levers.shared.folder_lever import FromFolder
 from fulcrum.report.evidence.decisions.decision import SAME_TIME
-from fulcrum.spec.combine import Staged, apply, ask
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, Phrase, parse, read_lever
+from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE
 from fulcrum.study.run.measuring.run_evaluation import can_measure

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE
 
 ALIKE = 1.5  # token counts and budgets within this factor are called the same
 BUDGET = "budget.images="

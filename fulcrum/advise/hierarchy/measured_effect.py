@@ -16,7 +16,7 @@ from fulcrum.report.evidence.decisions.measured_rows import lever_of, row_of
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.train.saved.run_folder import RunFolder
 
 MOST = 64_000_000  # bytes of a report that are read

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from fulcrum.data.readers.fit_picture import BadSample, decode
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.store.picture_store import ABOUT, SPLITS, PictureStore
-from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, FulcrumError, first_line
+from fulcrum.spec.progress import Tally
 
 MOST = 200_000  # samples that are looked at; captions of a larger set are like those of its beginning
 SHOWN = 5

@@ -11,7 +11,7 @@ import yaml
 
 from fulcrum.advise.subjects.plain_number import as_float
 from fulcrum.files.paths import read_regular
-from fulcrum.files.toml_text import parse_toml
+from fulcrum.files.user_code import parse_toml
 from fulcrum.spec.errors import BadInput
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")

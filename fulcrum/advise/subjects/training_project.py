@@ -9,8 +9,8 @@ from typing import NamedTuple
 from fulcrum.advise.subjects.config_family import ConfigFamily, Inherited, family_of
 from fulcrum.advise.subjects.config_file import SUFFIXES, ConfigFile, read_config
 from fulcrum.advise.subjects.python_script import Script, read_script
-from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.progress import Tally
 
 MOST_FILES = 2_000
 SKIPPED = {"__pycache__", "node_modules", "site-packages", "wandb", "build", "dist"}

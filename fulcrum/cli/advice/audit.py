@@ -8,8 +8,8 @@ import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, Set, emit, say
 from fulcrum.files.paths import read_regular
-from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.progress import awaited
 
 PAGES, LOGS = (".html", ".htm"), (".sarif", ".json")  # how the names of written files end
 FAULTS = 3  # exit code: faults at or above --fail-on
@@ -100,7 +100,7 @@ def audit_command(
         skip=tuple(skip or ()),
         say=say,
     )
-    from fulcrum.files.refusals import explained
+    from fulcrum.files.paths import explained
 
     with awaited(f"looking at {target}", say):
         report = audit(target, options, evidence)

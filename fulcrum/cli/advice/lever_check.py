@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fulcrum.cli.options import Files, Json, catalogue, emit, say
-from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import BadInput, RunFailed, nearest
+from fulcrum.spec.progress import Tally, awaited
 
 if TYPE_CHECKING:
-    from fulcrum.spec.system import Device
+    from fulcrum.spec.run import Device
 
 Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
 
@@ -59,8 +59,8 @@ def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Devi
     from fulcrum.laws.court import BrokenLaw, Court
     from fulcrum.laws.laws import LAWS
     from fulcrum.laws.two_processes import verdicts
-    from fulcrum.spec.system import System
-    from fulcrum.spec.user_errors import described
+    from fulcrum.spec.phrase import described
+    from fulcrum.spec.run import System
 
     torch.set_num_threads(1)
     tried: list[dict[str, Any]] = []

@@ -129,10 +129,9 @@ def _bundle(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
 
 def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str, Any]:
     from fulcrum.levers.base import Cost
-    from fulcrum.spec.combine import ask, edited_by
     from fulcrum.spec.edit import diff
-    from fulcrum.spec.setting_words import setting_words
-    from fulcrum.spec.user_errors import home
+    from fulcrum.spec.phrase import ask, edited_by, home
+    from fulcrum.spec.words import setting_words
 
     settings = {name: setting_words(field)._asdict() for name, field in cls.model_fields.items()}
     edited, cost = run, {"flops": 1.0, "memory": 1.0, "parameters": 1.0}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import Json, emit, say
-from fulcrum.spec.countdown import awaited
+from fulcrum.spec.progress import awaited
 
 
 def register_evidence(study: typer.Typer) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, catalogue, emit, say
-from fulcrum.spec.countdown import Tally, awaited
 from fulcrum.spec.errors import RunFailed
+from fulcrum.spec.progress import Tally, awaited
 
 Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evidence/NAME.")]
 

@@ -22,14 +22,13 @@ from fulcrum.cli.options import (
     note_unfinished,
     say,
 )
-from fulcrum.spec.countdown import Tally, awaited
-from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, FulcrumError, shown
+from fulcrum.spec.progress import Tally, awaited
 
 if TYPE_CHECKING:
     from fulcrum.measure.evaluate import Comparison
     from fulcrum.measure.folders import MeasuredSets
-    from fulcrum.spec.system import Device
+    from fulcrum.spec.run import Device
 
 What = Annotated[
     str | None,
@@ -294,7 +293,7 @@ def _run(
     judges: tuple[str, ...],
     device: "Device",
 ) -> None:
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import read
     from fulcrum.study.run.measuring.kept_metrics import keep_metrics
     from fulcrum.study.run.measuring.measure_run import measure_run
     from fulcrum.train.drawing.trained_run import find_run

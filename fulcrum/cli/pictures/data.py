@@ -209,7 +209,7 @@ def _card_of(path: Path) -> dict[str, Any]:
 
 
 def _shelf(folder: Path | None, limit: float | None, tell: Any) -> Any:
-    from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
+    from fulcrum.files.remote import RemoteCache, user_cache
 
     own = user_cache(tell)
     return RemoteCache(folder or own.folder, own.limit / 1e9 if limit is None else limit, tell)

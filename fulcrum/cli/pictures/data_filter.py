@@ -78,8 +78,8 @@ def _scorer(table: Path | None, scorer: str) -> dict[str, Any]:
     if table is not None and scorer:
         raise BadInput("--scores and --score say two things about the scores", "leave one out")
     if table is not None:
-        from fulcrum.files.hashes import sha256_file
-        from fulcrum.files.refusals import explained
+        from fulcrum.files.paths import explained
+        from fulcrum.files.sealed import sha256_file
 
         with explained("read", table, message=f"the scores {table} cannot be read", kind=BadInput):
             return {"scores_sha256": sha256_file(table)}

@@ -123,7 +123,7 @@ def _children(
     words += [word for setting in settings or [] for word in ("--set", setting)]
     words += [word for path in levers or [] for word in ("--levers", str(path))]
     words += ["--images", str(images)] if images is not None else []
-    from fulcrum.spec.system import cores
+    from fulcrum.spec.run import cores
 
     threads = str(max(1, cores() // processes))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}

@@ -8,9 +8,8 @@ import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit, say
 from fulcrum.cli.trained.next_command import finish_first
-from fulcrum.spec.countdown import awaited
-from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, FulcrumError, install_extra
+from fulcrum.spec.progress import awaited
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
@@ -69,7 +68,7 @@ def export(
     from fulcrum.interop.hub import hub_name
     from fulcrum.interop.hub import push as send
     from fulcrum.interop.pipeline_slots import require_slots
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import read
     from fulcrum.train.drawing.trained_run import find_run, open_painter
     from fulcrum.train.saved.run_folder import RunFolder
 
@@ -123,7 +122,7 @@ def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) ->
     from safetensors.torch import save_file
 
     from fulcrum.files.atomic import atomic_path
-    from fulcrum.files.refusals import explained
+    from fulcrum.files.paths import explained
     from fulcrum.model.adapter import merged
     from fulcrum.train.saved.trained_weights import trained_weights
 
@@ -188,7 +187,7 @@ def _write(
     from fulcrum.interop.exported_adapter import base_line, base_of, export_adapter
     from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
     from fulcrum.interop.model_card import CardFacts, description, model_card
-    from fulcrum.spec.printable import inert
+    from fulcrum.spec.errors import inert
     from fulcrum.study.run.measuring.kept_metrics import kept_metrics
     from fulcrum.train.saved.trained_weights import trained_weights
 

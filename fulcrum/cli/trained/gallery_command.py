@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, catalogue, emit, say
-from fulcrum.spec.countdown import awaited
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.progress import awaited
 
 if TYPE_CHECKING:
     from fulcrum.gallery.exhibit import Collection

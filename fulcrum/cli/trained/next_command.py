@@ -57,8 +57,7 @@ def finish_first(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) -> 
 def go_on_command(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) -> str:
     """The `fulcrum train` that goes on with a run; empty where its phrase alone does not lead to it."""
     from fulcrum.levers.catalog import read_phrase
-    from fulcrum.spec.edit import put
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import put, read
 
     about, files = folder.about(), list(files)
     phrase, *settings = about["phrase"].split(" --set ")

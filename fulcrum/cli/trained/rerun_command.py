@@ -44,7 +44,7 @@ def rerun(
     from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.dist.processes.launched import processes
     from fulcrum.dist.processes.start import TIMEOUT, start
-    from fulcrum.files.damaged import remove
+    from fulcrum.files.paths import remove
     from fulcrum.train.drawing.trained_run import find_run
     from fulcrum.train.rerun import recorded, trained_again
     from fulcrum.train.saved.run_folder import RunFolder

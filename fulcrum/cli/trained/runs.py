@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, Price, RunName, catalogue, emit, say
-from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
-from fulcrum.spec.printable import shown
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed, shown
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
@@ -99,7 +98,7 @@ def _cost(
     path: Path, about: dict[str, Any], out: Path, price: float | None, levers: list[Path] | None
 ) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
-    from fulcrum.spec.plain import read
+    from fulcrum.spec.edit import read
     from fulcrum.train.saved.run_folder import RunFolder
     from fulcrum.train.watched.bill import bill, in_words
 
@@ -235,9 +234,9 @@ def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
 
 def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
     """What was set besides the phrase, data and text encoder; nothing without the user's files that it was trained with."""
+    from fulcrum.spec.edit import read
     from fulcrum.spec.phrase import parse
-    from fulcrum.spec.plain import read
-    from fulcrum.spec.run_words import in_brief, of_start, set_besides, start_name
+    from fulcrum.spec.words import in_brief, of_start, set_besides, start_name
 
     facts: dict[str, Any] = {}
     try:

@@ -7,9 +7,8 @@ import typer
 
 from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Quiet, RunName, catalogue, emit, note_unfinished, say
 from fulcrum.cli.trained.prompt_lines import prompt_lines
-from fulcrum.spec.countdown import Tally
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
+from fulcrum.spec.progress import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fulcrum.cost.gpu_types import GPUS
-from fulcrum.cost.run_flops import amount
+from fulcrum.spec.flops import amount
+from fulcrum.spec.speed import GPUS
 from fulcrum.train.sized.machine_estimate import hours_in_words, money
 
 NEVER_RUN = "computed from the run's description; nothing of it was run"

@@ -41,7 +41,7 @@ from fulcrum.spec.errors import BadInput
 if TYPE_CHECKING:
     from fulcrum.spec.edit import Change
     from fulcrum.spec.run import RunSpec
-    from fulcrum.spec.seam import StartFiller
+    from fulcrum.spec.slots import StartFiller
 
 
 STARTS = "a start is a finished run (its key or folder), the folder of a PRX pipeline, or hub:org/name"

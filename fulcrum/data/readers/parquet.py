@@ -10,8 +10,7 @@ from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, require_o
 from fulcrum.data.readers.untrusted_archive import MOST_RATIO
 from fulcrum.data.readers.untrusted_file import MOST_BYTES
 from fulcrum.data.readers.untrusted_image import SUFFIXES
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, install_extra
 
 _FREE = 1 << 26  # bytes that may unfold to anything
 MOST_PAGE, MOST_VALUES = 1 << 29, 1 << 26  # of one page: pyarrow holds it as a whole

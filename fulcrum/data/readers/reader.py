@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from fulcrum.files.paths import at_home
-from fulcrum.files.remote.remote_cache import RemoteCache
+from fulcrum.files.remote import RemoteCache
 from fulcrum.spec.errors import BadInput
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long

@@ -7,8 +7,7 @@ from typing import Any
 from fulcrum.data.readers.columns import ColumnReader
 from fulcrum.data.readers.reader import SPLITS, Fields, Given, parted, unusable
 from fulcrum.data.readers.untrusted_file import read_untrusted
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, install_extra
 
 
 def is_saved(folder: Path) -> bool:

@@ -13,14 +13,15 @@ from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members
 from fulcrum.data.readers.untrusted_file import MOST_BYTES
 from fulcrum.data.readers.untrusted_image import SUFFIXES
 from fulcrum.files.paths import at_home, open_regular
-from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
-from fulcrum.files.remote.urls import (
+from fulcrum.files.remote import (
+    RemoteCache,
     file_name,
     file_system,
     is_remote,
     list_files,
     numbered_urls,
     split_url,
+    user_cache,
     without_secrets,
 )
 from fulcrum.spec.errors import BadInput

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fulcrum.data.readers.untrusted_file import too_large
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import install_extra
 
 SVG = ".svg"
 MOST = 4 << 20  # bytes of a drawing

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from fulcrum.files.paths import open_regular
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import open_regular, reason
 
 MOST_BYTES = 1 << 28  # of one file
 

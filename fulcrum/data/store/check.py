@@ -19,12 +19,10 @@ from fulcrum.data.store.picture_store import (
     read_about,
     texts_hash,
 )
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_json
-from fulcrum.files.records import read_records
-from fulcrum.files.sealed import read_json
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import read_json, read_records, sha256_json
 from fulcrum.spec.errors import FulcrumError
+from fulcrum.spec.progress import Tally
 
 Say = Callable[[str], None]
 _STATED = ("kind", "content", "count", "size", "encoding", "splits", "captions")

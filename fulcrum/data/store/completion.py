@@ -45,11 +45,9 @@ from fulcrum.data.store.picture_store import (
 from fulcrum.data.store.shard_writer import parts
 from fulcrum.data.texts.language import languages
 from fulcrum.files.atomic import atomic_file, name_folder, write_atomic
-from fulcrum.files.begun_folder import LOCK
-from fulcrum.files.damaged import Damaged, remove
-from fulcrum.files.hashes import sha256_file, sha256_json
-from fulcrum.files.refusals import explained
-from fulcrum.files.sealed import SEAL, read_json, read_sealed, sealed
+from fulcrum.files.folders import LOCK
+from fulcrum.files.paths import Damaged, explained, remove
+from fulcrum.files.sealed import SEAL, read_json, read_sealed, sealed, sha256_file, sha256_json
 from fulcrum.spec.errors import BadInput, RunFailed
 
 FIRST_PART = "part-00000.jsonl"

@@ -36,12 +36,11 @@ from fulcrum.data.store.picture_store import (
 )
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, parts
 from fulcrum.files.atomic import atomic_file, write_atomic
-from fulcrum.files.begun_folder import LOCK, BeginMark
-from fulcrum.files.damaged import remove
-from fulcrum.files.hashes import sha256_file, sha256_json
-from fulcrum.files.sealed import SEAL, sealed
-from fulcrum.spec.countdown import Tally
+from fulcrum.files.folders import LOCK, BeginMark
+from fulcrum.files.paths import remove
+from fulcrum.files.sealed import SEAL, sealed, sha256_file, sha256_json
 from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.progress import Tally
 
 REQUEST = "request"  # in store.json: hash of what was asked for, to know it again
 COMMON = 20  # words that the card lists

@@ -29,8 +29,8 @@ from fulcrum.data.store.picture_store import (
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.data.texts.caption_rules import CaptionRules
 from fulcrum.files.atomic import is_aside, rename_folder, write_json
-from fulcrum.files.begun_folder import LOCK, BeginMark, require_begun
-from fulcrum.files.hashes import sha256_json
+from fulcrum.files.folders import LOCK, BeginMark, require_begun
+from fulcrum.files.sealed import sha256_json
 from fulcrum.spec.errors import BadInput, nearest
 
 Say = Callable[[str], None]

@@ -16,7 +16,7 @@ from fulcrum.data.readers.fit_picture import CHANGES, Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
 from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names
 from fulcrum.data.store.remote_store import local_folder
-from fulcrum.files.hashes import sha256_text
+from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
 
 

@@ -33,14 +33,13 @@ from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.store.picture_store import FORMAT, SHARDS
 from fulcrum.data.store.shard_writer import Prepared, ShardWriter, compared_facts, parts
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.begun_folder import LOCK, BeginMark, require_begun
+from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.lock import locked
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained
 from fulcrum.files.sealed import read_json
-from fulcrum.spec.countdown import Tally
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
-from fulcrum.spec.system import cores
+from fulcrum.spec.errors import BadInput, shown
+from fulcrum.spec.progress import Tally
+from fulcrum.spec.run import cores
 
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer

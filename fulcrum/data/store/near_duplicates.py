@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.spec.countdown import Tally
-from fulcrum.spec.system import cores
+from fulcrum.spec.progress import Tally
+from fulcrum.spec.run import cores
 
 SIDE, KEPT, THUMB = 32, 8, 8  # pixels that are transformed, frequencies that are kept, pixels of the thumbnail
 COLOURS = 6.0  # of 255: thumbnails that differ by less on average may show the same

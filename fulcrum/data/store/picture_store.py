@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 
 from fulcrum.data.readers.fit_picture import BadSample, Size, miniature, pixels
 from fulcrum.data.store.remote_store import is_copy, open_shard
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_file, sha256_json
-from fulcrum.files.refusals import refusal
-from fulcrum.files.sealed import SEAL, read_sealed
+from fulcrum.files.paths import Damaged, refusal
+from fulcrum.files.sealed import SEAL, read_sealed, sha256_file, sha256_json
 from fulcrum.spec.errors import BadInput
 
 FORMAT = 1

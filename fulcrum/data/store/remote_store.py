@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from fulcrum.files.atomic import folder_atomic
-from fulcrum.files.hashes import sha256_bytes, sha256_file, sha256_text
-from fulcrum.files.paths import at_home
-from fulcrum.files.refusals import refusal
-from fulcrum.files.remote.remote_cache import RemoteCache, user_cache
-from fulcrum.files.remote.urls import file_system, is_remote, without_secrets
-from fulcrum.files.sealed import read_json
+from fulcrum.files.paths import at_home, refusal
+from fulcrum.files.remote import RemoteCache, file_system, is_remote, user_cache, without_secrets
+from fulcrum.files.sealed import read_json, sha256_bytes, sha256_file, sha256_text
 from fulcrum.spec.errors import BadInput, RunFailed
 
 MOST = 1 << 26  # bytes of a store.json that a server sends

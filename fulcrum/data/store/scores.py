@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from fulcrum.data.store.picture_store import PictureStore
 from fulcrum.data.store.remote_store import local_folder
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.paths import read_regular
-from fulcrum.files.refusals import refusal
+from fulcrum.files.paths import read_regular, refusal
 from fulcrum.spec.errors import BadInput
 
 HEADER, STORE = ["row", "score"], "# store "

@@ -13,10 +13,8 @@ from fulcrum.data.readers.fit_picture import Size
 from fulcrum.data.readers.reader import Given
 from fulcrum.data.store.picture_store import SHARDS
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_bytes
-from fulcrum.files.records import parse_line
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import Damaged, explained
+from fulcrum.files.sealed import parse_line, sha256_bytes
 
 
 class Prepared(NamedTuple):

@@ -22,10 +22,8 @@ from typing import Any
 import torch
 
 from fulcrum.files.atomic import write_json
-from fulcrum.files.damaged import set_aside
-from fulcrum.files.hashes import sha256_json
-from fulcrum.files.paths import read_regular
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import read_regular, reason, set_aside
+from fulcrum.files.sealed import sha256_json
 
 Say = Callable[[str], None]
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # torch's own variables; processes that we start inherit them

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import Device
+from fulcrum.spec.run import Device
 
 
 def require_device(device: str, processes: int = 1) -> None:

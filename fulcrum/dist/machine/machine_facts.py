@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 
 MACHINE = "machine"  # where the facts stand in a cell's files
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.dist.processes.start import Ranks
-from fulcrum.files.shared_folder import Mark, leave_mark, unseen
+from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput
 
 ROOT = Path(str(files("fulcrum")))  # the package, wherever this file is in it

@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.hashes import sha256_json
 from fulcrum.files.noted_hashes import file_hash
 from fulcrum.files.paths import at_home
-from fulcrum.files.sealed import read_json
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
-from fulcrum.spec.printable import shown
+from fulcrum.files.sealed import read_json, sha256_json
+from fulcrum.spec.errors import BadInput, install_extra, shown
 
 CONFIG = "config.json"
 STEMS = ("diffusion_pytorch_model", "model")  # how diffusers and transformers call their weights

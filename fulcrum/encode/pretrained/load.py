@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from fulcrum.encode.pretrained.folder import weight_files
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, install_extra
 
 
 def read(library: str, network: str, folder: Path, half: bool = False, **more: Any) -> nn.Module:

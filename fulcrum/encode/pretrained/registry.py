@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fulcrum.files.noted_hashes import freshly_read
-from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.install import install
+from fulcrum.spec.errors import BadInput, install, nearest
 
 PREFIX = "pip:"
 

@@ -22,8 +22,7 @@ from fulcrum.encode.pretrained.folder import (
 )
 from fulcrum.encode.pretrained.load import _quiet, read
 from fulcrum.encode.unknown_words import forget_prompts
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.install import install_extra
+from fulcrum.spec.errors import BadInput, install_extra
 
 ROWS = 32  # prompts of a pass
 MOST_COUNTED = 100_000  # prompts that are told apart

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fulcrum.cost.denoiser import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.encode.fillers import FolderCodec, FolderTeacher
 from fulcrum.encode.pretrained.describe import CODEC_PARTS, TEACHER_PARTS, codec_facts, teacher_facts
 from fulcrum.encode.pretrained.folder import locate
@@ -15,6 +14,7 @@ from fulcrum.levers.base import Built, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.spec.edit import put, put_all
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 

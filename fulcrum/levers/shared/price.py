@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
-from fulcrum.cost.denoiser import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.levers.base import Cost
+from fulcrum.spec.flops import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.seam import CaptionFiller
+from fulcrum.spec.slots import CaptionFiller
 
 NUMBER = 4  # bytes of what the backward reads: fp32
 

@@ -6,7 +6,7 @@ from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_route import misfit, route_of
+from fulcrum.spec.stage import misfit, route_of
 
 
 class Routing(Swap):

@@ -3,11 +3,11 @@
 from typing import Any, ClassVar
 
 from fulcrum.cost.codec_training import codec_parameters, tuning_flops
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.encode.fillers import KL, TunedKL
 from fulcrum.levers.base import Built, Cost, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.record import Factor, Fraction
 from fulcrum.spec.run import RunSpec
 

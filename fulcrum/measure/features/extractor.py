@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fulcrum.dist.machine.device import settled
-from fulcrum.files.hashes import sha256_json
 from fulcrum.files.paths import at_home
+from fulcrum.files.sealed import sha256_json
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
 

@@ -17,10 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fulcrum.files.atomic import atomic_path
-from fulcrum.files.damaged import set_aside
-from fulcrum.files.hashes import sha256_bytes
-from fulcrum.files.paths import open_regular
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, open_regular, set_aside
+from fulcrum.files.sealed import sha256_bytes
 from fulcrum.measure.decoded_picture import NOTES
 from fulcrum.spec.errors import BadInput, RunFailed
 

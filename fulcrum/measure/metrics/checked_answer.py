@@ -8,7 +8,7 @@ from torch import Tensor
 from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.interval import Interval, within_shares
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.user_errors import failed, home, place
+from fulcrum.spec.phrase import failed, home, place
 
 GUIDE = "see docs/write-a-metric.md"
 FEATURES = "look at the features: constant or enormous ones have no distance"

@@ -15,8 +15,8 @@ from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.wording.claim_sentences import NO_DIFFERENCE
-from fulcrum.spec.combine import Staged
 from fulcrum.spec.edit import get, put
+from fulcrum.spec.phrase import Staged
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.findings import joint_p_values, judged, paired

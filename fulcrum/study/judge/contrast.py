@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fulcrum.cost.denoiser import denoiser_training_flops, parameters
 from fulcrum.measure.card import METRICS
 from fulcrum.report.finding import DOUBLED, Interaction, ScaleFacts, Trend
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.study.judge.findings import EXPLORATORY, NONE_FAILED
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, compared, values_of

@@ -5,7 +5,7 @@ from fulcrum.encode.fillers import EmbeddedText
 from fulcrum.report.schema import PlanFacts
 from fulcrum.spec.edit import get
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.run_words import in_brief
+from fulcrum.spec.words import in_brief
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.plan.arms import Arm

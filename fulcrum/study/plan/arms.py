@@ -5,10 +5,9 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from fulcrum.levers.base import Lever
-from fulcrum.spec.combine import ask
 from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.phrase import Catalogue, Phrase, parse
+from fulcrum.spec.phrase import Catalogue, Phrase, ask, parse
 from fulcrum.spec.record import Filler, seam_of
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.dist.machine.device import at_hand
-from fulcrum.spec.system import Device
+from fulcrum.spec.run import Device
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
 from fulcrum.study.judge.statistics.effect import noise_floor
@@ -96,7 +96,7 @@ def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Ti
 def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     import numpy as np
 
-    from fulcrum.spec.system import System
+    from fulcrum.spec.run import System
     from fulcrum.study.run.measuring.run_evaluation import SEED
     from fulcrum.train.build import assemble
     from fulcrum.train.drawing.painter import Painter

@@ -11,11 +11,10 @@ import torch
 from fulcrum.dist.machine.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.model.adapter import is_beside
-from fulcrum.spec.countdown import Tally
 from fulcrum.spec.errors import BadInput, TrainingFailed
-from fulcrum.spec.run import RunSpec
+from fulcrum.spec.progress import Tally
+from fulcrum.spec.run import RunSpec, System, cores
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System, cores
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock

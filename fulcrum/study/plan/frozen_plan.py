@@ -7,13 +7,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from fulcrum.files.atomic import write_json
-from fulcrum.files.paths import open_regular
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, open_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.spec.version import FIRST_SCIENCE, SCIENCE
+from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.plan.spending import error_by_hand

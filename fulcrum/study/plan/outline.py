@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fulcrum.measure.card import METRICS
-from fulcrum.spec.countdown import clock
 from fulcrum.spec.edit import Change
-from fulcrum.spec.printable import shown
-from fulcrum.spec.run_words import in_brief
+from fulcrum.spec.errors import shown
+from fulcrum.spec.progress import clock
+from fulcrum.spec.words import in_brief
 from fulcrum.study.judge.statistics.early_stop import enough_points, telling_share
 from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm, baseline_of

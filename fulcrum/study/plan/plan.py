@@ -10,7 +10,7 @@ from fulcrum.measure.card import JUDGED, METRICS
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, Within, tree
-from fulcrum.spec.system import Device, MeshName, Recompute
+from fulcrum.spec.run import Device, MeshName, Recompute
 from fulcrum.study.plan.based_arm import BasedArm
 from fulcrum.study.plan.fraction import fraction_table
 from fulcrum.study.plan.spending import require_looks

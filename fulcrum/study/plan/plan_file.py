@@ -7,7 +7,7 @@ from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from fulcrum.files.toml_text import parse_toml
+from fulcrum.files.user_code import parse_toml
 from fulcrum.measure.card import METRICS
 from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, nearest

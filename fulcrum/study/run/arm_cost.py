@@ -14,7 +14,7 @@ from fulcrum.dist.machine.device import wait_for
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
-from fulcrum.spec.system import Device, System
+from fulcrum.spec.run import Device, System
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.train.build import Built, assemble
 from fulcrum.train.feed import Feed

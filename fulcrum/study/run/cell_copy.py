@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from fulcrum.dist.machine.machine_facts import MACHINE, unlike
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
-from fulcrum.files.paths import open_regular, read_regular
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, open_regular, read_regular
 from fulcrum.files.sealed import read_sealed
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.cell import Cell, pictures

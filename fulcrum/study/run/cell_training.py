@@ -14,7 +14,7 @@ from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.dist.reduce import of_first
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import TrainingFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import NOWHERE, SHOWN, Cell, Measuring, Tracked, write_failure
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.curve_lines import hashes, require_unchanged

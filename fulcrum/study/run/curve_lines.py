@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.paths import open_regular
-from fulcrum.files.records import append_records, parse_line
-from fulcrum.files.refusals import explained
-from fulcrum.files.sealed import seal
+from fulcrum.files.paths import explained, open_regular
+from fulcrum.files.sealed import append_records, parse_line, seal
 from fulcrum.spec.errors import BadInput
 
 CURVE = "curve.jsonl"

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import write_atomic, write_json
-from fulcrum.files.records import read_records
-from fulcrum.files.sealed import CHECK, is_intact, read_json, read_sealed, sealed, write_sealed
+from fulcrum.files.sealed import CHECK, is_intact, read_json, read_records, read_sealed, sealed, write_sealed
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.cell import Cell, pictures

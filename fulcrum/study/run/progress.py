@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.records import read_tail
-from fulcrum.files.sealed import read_json
+from fulcrum.files.sealed import read_json, read_tail
 from fulcrum.report.wording.number import duration
-from fulcrum.spec.countdown import Countdown
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.progress import Countdown
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at

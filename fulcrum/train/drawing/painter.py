@@ -22,9 +22,8 @@ from fulcrum.model.running.frozen_backbone import FrozenBackbone
 from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import AllWeights, RunSpec
-from fulcrum.spec.run_route import route_of
-from fulcrum.spec.system import System
+from fulcrum.spec.run import AllWeights, RunSpec, System
+from fulcrum.spec.stage import route_of
 from fulcrum.train.build import Built, Context, build
 from fulcrum.train.drawing.prompted_denoiser import Encoded, PromptedDenoiser
 from fulcrum.train.drawing.sampling_weights import drawn_weights, fill

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fulcrum.data.contact_sheet import captioned_sheet
 from fulcrum.files.atomic import write_atomic, write_new
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained
 
 CAPTION_LINES = 6  # under a picture of a sheet
 

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 
 MOST_PIXELS = 8192  # of a drawn picture's side
 

@@ -82,9 +82,8 @@ def open_painter(
     Not `averaged`: with its last weights, whatever average it keeps. `at`: those it had after so many images.
     """
     from fulcrum.dist.choose_system import device_named
-    from fulcrum.spec.edit import put
-    from fulcrum.spec.plain import read
-    from fulcrum.spec.system import System
+    from fulcrum.spec.edit import put, read
+    from fulcrum.spec.run import System
     from fulcrum.train.drawing.painter import Painter
     from fulcrum.train.saved.kept_weights import weights_at
     from fulcrum.train.saved.trained_weights import trained_weights

@@ -18,12 +18,11 @@ from torch import Tensor
 from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.dist.reduce import of_all, of_first, whole
 from fulcrum.files.atomic import folder_atomic, is_aside, write_json
-from fulcrum.files.damaged import Damaged, remove, set_aside
-from fulcrum.files.hashes import sha256_file
-from fulcrum.files.sealed import read_sealed, sealed
+from fulcrum.files.paths import Damaged, remove, set_aside
+from fulcrum.files.sealed import read_sealed, sealed, sha256_file
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.record import Frozen
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.train.saved.tensor_file import DTYPES, rows_of, write_tensors
 from fulcrum.train.state import State
 

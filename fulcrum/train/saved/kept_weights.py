@@ -11,9 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fulcrum.files.atomic import folder_atomic, write_json
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.hashes import sha256_file
-from fulcrum.files.sealed import read_sealed, sealed
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import read_sealed, sealed, sha256_file
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.sampling_weights import drawn_parts, drawn_weights

@@ -11,8 +11,7 @@ from fulcrum.flow.fillers import Velocity, XPrediction
 from fulcrum.interop.exported_pipeline import INDEX
 from fulcrum.model.fillers import NoCondition, Resolution
 from fulcrum.spec.edit import inside, put_all
-from fulcrum.spec.errors import BadInput
-from fulcrum.spec.printable import shown
+from fulcrum.spec.errors import BadInput, shown
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.fillers import START_PARTS, DiffusersStart
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from fulcrum.files.records import append_records, keep_records, read_records
-from fulcrum.files.refusals import reason
+from fulcrum.files.paths import reason
+from fulcrum.files.sealed import append_records, keep_records, read_records
 
 SESSION: Final = "session"
 ALARM: Final = "alarm"

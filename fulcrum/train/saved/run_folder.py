@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import sweep, write_json
-from fulcrum.files.damaged import remove
 from fulcrum.files.lock import is_held, locked
-from fulcrum.files.refusals import explained
+from fulcrum.files.paths import explained, remove
 from fulcrum.files.sealed import read_json
 from fulcrum.files.shipped import asset_hash
 from fulcrum.spec.edit import key as key_of
 from fulcrum.spec.edit import read_by
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import agree, tree
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.version import SCIENCE
+from fulcrum.spec.run import SCIENCE, RunSpec
 
 LOCK = "lock"
 RESULT = {  # what is read of result.json

@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from fulcrum.files.atomic import folder_atomic
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.saved.checkpoint import PARTS, Checkpoint, VerifiedCheckpoint, could_not_save, place, thin, write_state
 from fulcrum.train.saved.tensor_file import DTYPES, RowSpan, rows_of, write_tensors

@@ -10,8 +10,7 @@ from fulcrum.interop.diffusers import require_fit, tensors
 from fulcrum.model.adapter import is_beside
 from fulcrum.model.init import draw, fan_in
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.train.build import Context, backbone_of
 from fulcrum.train.fillers import START_PARTS
 from fulcrum.train.saved.checkpoint import weights_hash

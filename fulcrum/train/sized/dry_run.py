@@ -1,7 +1,7 @@
 """A dry run: shapes, parameters, FLOPs, tokens, memory and disk of a run, with no weight, picture or network at hand.
 
 The denoiser is built of tensors without memory and taken through one forward and backward, so that parameters and FLOPs are
-counted as well as computed; memory is by formula (`fulcrum.cost.rank_memory`).
+counted as well as computed; memory is by formula (`fulcrum.spec.memory`).
 """
 
 from collections.abc import Collection
@@ -10,16 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fulcrum.cost.denoiser import TEXT_TOKENS, denoiser_training_flops, parameters
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
-from fulcrum.cost.frozen_networks import read_teachers
-from fulcrum.cost.rank_memory import RankLayout, rank_memory, term_parameters
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.dist.mesh import MeshShape, mesh_shape
 from fulcrum.model.counted_flops import counted
-from fulcrum.spec.run import RunSpec
+from fulcrum.spec.flops import TEXT_TOKENS, denoiser_training_flops, parameters
+from fulcrum.spec.memory import RankLayout, rank_memory, read_teachers, term_parameters
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
 from fulcrum.train.build import Context, backbone_of
 from fulcrum.train.watched.training_cost import count_training
 

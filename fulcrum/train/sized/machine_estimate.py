@@ -4,13 +4,11 @@ from itertools import product
 from typing import Any
 
 from fulcrum.cost.disk_need import CHECKPOINTS, cache_bytes, checkpoint_bytes
-from fulcrum.cost.frozen_networks import frozen_flops
-from fulcrum.cost.gpu_types import NODE, Machine
-from fulcrum.cost.rank_memory import RankLayout, Recompute, fitting, rank_memory
-from fulcrum.cost.step_time import SHARE, step_time
 from fulcrum.dist.mesh import mesh_shape
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.memory import RankLayout, Recompute, fitting, frozen_flops, rank_memory
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.speed import NODE, SHARE, Machine, step_time
 from fulcrum.spec.stage import phases
 from fulcrum.train.sized.dry_run import pictures_of, text_tokens
 

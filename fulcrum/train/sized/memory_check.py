@@ -2,11 +2,10 @@
 
 import os
 
-from fulcrum.cost.rank_memory import fitting, rank_memory
 from fulcrum.dist.machine.free_memory import free_on
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.memory import fitting, rank_memory
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.train.sized.dry_run import layout_of, text_tokens
 
 APART = "a machine like this each"  # processes of one machine share its memory: more of them give none

@@ -7,14 +7,12 @@ does not is counted when it is asked for, and kept in the cache. A price is nobo
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.cost.run_flops import PartFlops, amount
 from fulcrum.files.atomic import write_json
-from fulcrum.files.hashes import sha256_json
-from fulcrum.files.records import read_tail
-from fulcrum.files.refusals import reason
-from fulcrum.files.sealed import read_json
-from fulcrum.spec.countdown import clock
+from fulcrum.files.paths import reason
+from fulcrum.files.sealed import read_json, read_tail, sha256_json
 from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.spec.flops import PartFlops, amount
+from fulcrum.spec.progress import clock
 from fulcrum.spec.run import RunSpec
 from fulcrum.train.build import Built
 from fulcrum.train.feed import Feed

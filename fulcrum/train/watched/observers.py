@@ -9,11 +9,10 @@ from typing import Any
 
 from fulcrum.dist.machine.device import ReadLater
 from fulcrum.files.atomic import write_atomic
-from fulcrum.files.damaged import set_aside
-from fulcrum.files.paths import read_regular
-from fulcrum.files.records import append_bytes, append_records, keep_records
+from fulcrum.files.paths import read_regular, set_aside
+from fulcrum.files.sealed import append_bytes, append_records, keep_records
 from fulcrum.optim.storage import stalled_share
-from fulcrum.spec.countdown import Countdown, clock
+from fulcrum.spec.progress import Countdown, clock
 from fulcrum.train.loop import Look
 
 RECORD_EVERY = 10  # steps between two lines of the record

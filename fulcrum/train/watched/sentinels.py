@@ -11,8 +11,7 @@ from typing import Any
 
 from fulcrum.dist.machine.device import ReadLater
 from fulcrum.dist.reduce import of_first
-from fulcrum.files.damaged import remove
-from fulcrum.files.paths import read_regular
+from fulcrum.files.paths import read_regular, remove
 from fulcrum.optim.storage import stalled_share
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.train.build import WATCH_EVERY, Built

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from fulcrum.files.records import read_tail
-from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.install import install_extra
+from fulcrum.files.sealed import read_tail
+from fulcrum.spec.errors import BadInput, install_extra, nearest
 from fulcrum.train.build import Built
 from fulcrum.train.loop import Observer
 from fulcrum.train.saved.run_folder import RunFolder

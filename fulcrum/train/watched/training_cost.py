@@ -14,11 +14,17 @@ from typing import Any
 import torch
 
 from fulcrum.cost.codec_training import tuning_flops
-from fulcrum.cost.denoiser import TEXT_TOKENS, denoiser_training_flops, drawing_flops, newton_schulz_share
-from fulcrum.cost.run_flops import PartFlops, TrainingFlops
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.flops import (
+    TEXT_TOKENS,
+    PartFlops,
+    TrainingFlops,
+    denoiser_training_flops,
+    drawing_flops,
+    newton_schulz_share,
+)
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
 

@@ -11,7 +11,7 @@ from fulcrum.data.readers.reader import open_given
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.importing import Options
 from fulcrum.data.store.picture_store import LEDGER, read_about
-from fulcrum.files.remote.remote_cache import RemoteCache
+from fulcrum.files.remote import RemoteCache
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

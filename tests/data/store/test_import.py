@@ -21,10 +21,9 @@ from fulcrum.data.store.folder_source import FolderSource
 from fulcrum.data.store.importing import Import, Options
 from fulcrum.data.store.ledger import faults, ledger_lines
 from fulcrum.data.store.picture_store import ABOUT, CARD, FORMAT, LEDGER, LINES, PictureStore, read_about
-from fulcrum.files.damaged import Damaged
-from fulcrum.files.records import read_records
-from fulcrum.files.sealed import SEAL, sealed
-from fulcrum.spec import countdown
+from fulcrum.files.paths import Damaged
+from fulcrum.files.sealed import SEAL, read_records, sealed
+from fulcrum.spec import progress as countdown
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

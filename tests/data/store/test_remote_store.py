@@ -10,7 +10,7 @@ from fulcrum.data.caption import Chooser
 from fulcrum.data.fillers import Folder
 from fulcrum.data.store import remote_store
 from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.files.damaged import Damaged
+from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

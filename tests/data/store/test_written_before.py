@@ -12,7 +12,7 @@ from fulcrum.data.store.check import check
 from fulcrum.data.store.completion import run_import
 from fulcrum.data.store.importing import Options
 from fulcrum.data.store.picture_store import GIVEN, read_about
-from fulcrum.files.hashes import sha256_bytes
+from fulcrum.files.sealed import sha256_bytes
 
 HERE = Path(__file__).parent / "written_before"
 OPTIONS = Options(

@@ -24,8 +24,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import key, put_all
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import Held, measure

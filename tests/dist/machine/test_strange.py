@@ -14,7 +14,7 @@ from fulcrum.dist.machine.device import at_hand, moved, require_device, settled
 from fulcrum.flow.gaussian import TOLERANCE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.workers.capacity import PROCESS, gpus_of, room
 from fulcrum.train.build import assemble

@@ -12,8 +12,8 @@ import pytest
 import fulcrum
 from fulcrum.dist.processes.agreement import code_hash, require_agreement
 from fulcrum.dist.processes.start import ALONE
+from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.files.sealed import SEAL, write_sealed
-from fulcrum.files.shared_folder import Mark, leave_mark, unseen
 from fulcrum.spec.errors import RankLost
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,9 +19,9 @@ from fulcrum.levers.latent_alignment import UseLatentAlignment
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.metrics.validation_loss import ValidationLoss
-from fulcrum.spec.combine import apply
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.phrase import apply
 from fulcrum.spec.record import tree
 from fulcrum.study.run.measuring.run_evaluation import loss_of
 from fulcrum.train.build import build

@@ -14,8 +14,7 @@ from fulcrum.measure.card import Measured
 from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.measure.metrics.checked_answer import NoValue
 from fulcrum.spec.errors import TrainingFailed
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import System
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.build import Built
 from fulcrum.train.drawing.painter import Painter

@@ -6,8 +6,7 @@ from pathlib import Path
 from fulcrum.encode.unknown_words import misread
 from fulcrum.measure.card import JUDGED, Measured
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.system import Device, System
+from fulcrum.spec.run import Device, RunSpec, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.saved.run_folder import RunFolder

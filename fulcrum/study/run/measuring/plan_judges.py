@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.data.caption import Chooser
-from fulcrum.files.arrays.unfinished_entry import Arrays
+from fulcrum.files.array_store import Arrays
 from fulcrum.measure.card import JUDGED, Measured, Sampling
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
 from fulcrum.measure.features.extractor import attributes, digest_of, load_extractor, second_attributes

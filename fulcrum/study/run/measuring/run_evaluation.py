@@ -29,9 +29,8 @@ from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree
-from fulcrum.spec.run import RunSpec
+from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.stage import phases
-from fulcrum.spec.system import System
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_impartial
 from fulcrum.train.build import Context, build
 from fulcrum.train.drawing.painter import BATCH, Painter

@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.shared_folder import Mark, leave_mark, unseen
-from fulcrum.spec.errors import BadInput, RunFailed, first_line
-from fulcrum.spec.install import install_extra
-from fulcrum.spec.system import System
+from fulcrum.files.folders import Mark, leave_mark, unseen
+from fulcrum.spec.errors import BadInput, RunFailed, first_line, install_extra
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.workers.runner import Lane
 

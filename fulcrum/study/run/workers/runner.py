@@ -17,7 +17,7 @@ from torch.cuda import device_count
 from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
-from fulcrum.spec.system import System
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, failed, reached
 from fulcrum.study.run.workers.capacity import gpus_of
 from fulcrum.study.run.workers.signs_of_life import LineFromWorker, Silent

@@ -21,13 +21,12 @@ import torch
 from fulcrum.dist.machine.compiled_code import SLOWER, compiles_here
 from fulcrum.dist.machine.device import at_hand
 from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
-from fulcrum.files.refusals import sentence_and_hint
+from fulcrum.files.paths import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
+from fulcrum.spec.edit import read
 from fulcrum.spec.errors import FulcrumError, RankLost, TrainingFailed
-from fulcrum.spec.phrase import Catalogue
-from fulcrum.spec.plain import read
-from fulcrum.spec.system import System
-from fulcrum.spec.user_errors import described
+from fulcrum.spec.phrase import Catalogue, described
+from fulcrum.spec.run import System
 from fulcrum.study.run.cell import Cell, Measuring, Tracked
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.signs_of_life import LineToStudy

@@ -1,13 +1,12 @@
 """The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
 
-# ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Builds, Filler, Width
 
-if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where the parts run
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
@@ -23,6 +22,9 @@ if TYPE_CHECKING:  # what each seam's fillers build: the protocols live where th
     from fulcrum.model.route import Route
     from fulcrum.optim.rule import Rule
     from fulcrum.train.average import Average
+
+
+# ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
 
 
 class SourceFiller(Filler, Builds["Source"]):

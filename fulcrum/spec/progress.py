@@ -1,4 +1,4 @@
-"""A time left that people can plan by: it runs down with the clock, and is drawn to each new reckoning little by little."""
+"""Progress lines and the estimate of the time that is left."""
 
 import math
 import threading

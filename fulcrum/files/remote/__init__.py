@@ -1,1 +1,0 @@
-"""Files behind URLs, through fsspec: addresses without their secrets, streams, and local copies."""
