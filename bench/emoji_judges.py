@@ -16,8 +16,8 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from fulcrum import sample
-from fulcrum.data.caption import Chooser
-from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.captions import Chooser
+from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources
 from fulcrum.study.run.measuring.run_evaluation import SEED

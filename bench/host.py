@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.dist.machine.device import moved
 from fulcrum.encode.batch import Batch, Encoder

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.data.source import WorldSource
-from fulcrum.data.world.render import render
+from fulcrum.data.world.scene import render
 from fulcrum.encode.networks.judge import load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.second_judge import load_second_judge

@@ -83,11 +83,11 @@ def growth_between(half: Level, end: Level, each: float = 0.0) -> list[str]:
 
 
 def samples(count: int, folder: Path) -> LoadResult:
-    from fulcrum.data.order import order
     from fulcrum.data.readers.reader import open_given
-    from fulcrum.data.store.completion import run_import
-    from fulcrum.data.store.importing import Options
-    from fulcrum.data.store.picture_store import PictureStore
+    from fulcrum.data.source import order
+    from fulcrum.data.stores.finish_import import run_import
+    from fulcrum.data.stores.importing import Options
+    from fulcrum.data.stores.picture_store import PictureStore
 
     _shards(folder / "given", count)
     gauge = Gauge(folder, count)

@@ -34,14 +34,13 @@ import torch
 from PIL import Image
 
 from fulcrum.data.buckets import open_pictures
-from fulcrum.data.caption import Chooser
-from fulcrum.data.order import order_of
+from fulcrum.data.captions import Chooser
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.source import Source, WorldSource
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import (
+from fulcrum.data.source import Source, WorldSource, order_of
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import (
     ROW,
     SHARDS,
     TABLES,
@@ -55,8 +54,8 @@ COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
 RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; usage that own memory may grow by
 EPOCHS = 5
 FIRST = (
-    "import time; begun = time.perf_counter(); import sys; from fulcrum.data.caption import Chooser; "
-    "from fulcrum.data.store.folder_source import FolderSource; from fulcrum.data.order import order_of; "
+    "import time; begun = time.perf_counter(); import sys; from fulcrum.data.captions import Chooser; "
+    "from fulcrum.data.stores.folder_source import FolderSource; from fulcrum.data.source import order_of; "
     "source = FolderSource(sys.argv[1]); ids = order_of(source, 0, 0, 64); source.read(ids); "
     "source.prompts(Chooser(), ids); print(time.perf_counter() - begun)"
 )

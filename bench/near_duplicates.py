@@ -17,12 +17,10 @@ import numpy as np
 from PIL import Image
 
 from fulcrum.data.readers.reader import Given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.near_duplicates import alike, store_looks
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.stores.finish_import import alike, run_import, store_looks
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import PictureStore
+from fulcrum.data.world.scene import render, scenes
 
 CHUNK = 1000
 

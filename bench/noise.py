@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fulcrum.data.order import _block, order
+from fulcrum.data.source import _block, order
 from fulcrum.flow import gaussian, keyed_noise
 from fulcrum.spec.keyed import key
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fulcrum.data.world.render import DOMAINS, render
-from fulcrum.data.world.scene import SPLITS, scenes
+from fulcrum.data.world.scene import DOMAINS, SPLITS, render, scenes
 from fulcrum.data.world.words import STYLES, captions
 
 

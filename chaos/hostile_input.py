@@ -16,9 +16,10 @@ from PIL import Image
 
 from chaos.hostile_tables import MORE
 from chaos.reader_target import Target
-from fulcrum.data.readers import fit_picture, untrusted_archive
+from fulcrum.data.caption_quality import languages
+from fulcrum.data.readers import pictures as fit_picture
+from fulcrum.data.readers import shards as untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
-from fulcrum.data.texts.language import languages
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import read_records, read_tail, sealed, sha256_bytes
 from fulcrum.interop import diffusers

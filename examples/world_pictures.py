@@ -11,8 +11,7 @@ import numpy as np
 from PIL import Image
 
 from fulcrum.data.readers.reader import Given, Reader
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.world.scene import render, scenes
 from fulcrum.data.world.words import captions
 
 CHUNK = 256

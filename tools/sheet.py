@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from fulcrum import sample
-from fulcrum.data.contact_sheet import draw_sheet
+from fulcrum.data.sheets import draw_sheet
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import read
 from fulcrum.study.run.measuring.run_evaluation import prompts as held_out_prompts

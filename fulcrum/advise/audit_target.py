@@ -117,7 +117,7 @@ def _folder_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Fo
 def _holds_pictures(path: Path) -> bool:
     """Data rather than code: shards, tables, or pictures; beside scripts only pictures that have captions, for code may
     come with a figure."""
-    from fulcrum.data.readers.untrusted_image import SUFFIXES as PICTURES
+    from fulcrum.data.readers.pictures import SUFFIXES as PICTURES
 
     files = {file.name: file for file in path.iterdir() if file.is_file()}
     pictures = [file for file in files.values() if file.suffix.lower() in PICTURES]

@@ -17,8 +17,8 @@ from typing import Any
 from fulcrum.caption.captioner import Captioner, Picture
 from fulcrum.caption.pair_fit import Score
 from fulcrum.caption.prompts import CaptionPrompt
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.texts.caption_rules import cleaned
+from fulcrum.data.caption_quality import cleaned
+from fulcrum.data.stores.picture_store import PictureStore
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.sealed import parse_line, sha256_bytes
 from fulcrum.spec.progress import Tally

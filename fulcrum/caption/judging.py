@@ -5,10 +5,9 @@ from collections import Counter
 from typing import IO, Any
 
 from fulcrum.caption.answer_blocks import Blocks
-from fulcrum.data.store.derived_store import Decided
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.texts.caption_rules import CaptionRules
-from fulcrum.data.texts.caption_statistics import CaptionCounter
+from fulcrum.data.caption_quality import CaptionCounter, CaptionRules
+from fulcrum.data.stores.derived_store import Decided
+from fulcrum.data.stores.picture_store import PictureStore
 
 Judged = dict[str, tuple[str, str, float | None]]  # style -> text, fault, score
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fulcrum.caption.captioner import Picture
-from fulcrum.data.store.picture_store import PictureStore
+from fulcrum.data.stores.picture_store import PictureStore
 
 PICTURES = 64  # of a data set that are tried
 LEAST = -4.0  # median log-odds: 1.5 in the world, -2 where it was cropped or is JPEG 60, -6 and less of other pictures

@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fulcrum.caption.captioner import WORLD, Picture
-from fulcrum.data.store.picture_store import PictureStore, caption_names
-from fulcrum.data.store.remote_store import local_folder
+from fulcrum.data.stores.picture_store import PictureStore, caption_names, local_folder
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.progress import Tally
 
@@ -56,7 +55,7 @@ def open_scorer(name: str) -> Score | None:
 
 
 def _readable(text: str) -> bool:
-    from fulcrum.data.world.vocabulary import tokenize
+    from fulcrum.data.world.scene import tokenize
     from fulcrum.encode.networks.world_text import LONGEST
 
     return 0 < len(tokenize(text)) < LONGEST

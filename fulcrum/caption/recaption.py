@@ -13,10 +13,9 @@ from fulcrum.caption.captioner import Captioner, Settings, open_captioner, prove
 from fulcrum.caption.judging import Judging
 from fulcrum.caption.pair_fit import Score, open_scorer
 from fulcrum.caption.prompts import CaptionPrompt
-from fulcrum.data.store.derived_store import REQUEST, derive, made_already, partial_of, tidy, unfinished
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.store.remote_store import local_folder
-from fulcrum.data.texts.caption_rules import CaptionRules
+from fulcrum.data.caption_quality import CaptionRules
+from fulcrum.data.stores.derived_store import REQUEST, derive, made_already, partial_of, tidy, unfinished
+from fulcrum.data.stores.picture_store import PictureStore, local_folder
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
 from fulcrum.files.folders import BeginMark, require_begun
 from fulcrum.files.sealed import read_json, sha256_json

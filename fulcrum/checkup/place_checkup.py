@@ -9,7 +9,7 @@ from fulcrum.checkup.cache_checkup import ENTRY, cache_checkup, entries
 from fulcrum.checkup.run_checkup import run_checkup
 from fulcrum.checkup.store_checkup import store_checkup, unfinished_import
 from fulcrum.checkup.study_checkup import kept_checkup, study_checkup
-from fulcrum.data.store.picture_store import ABOUT
+from fulcrum.data.stores.picture_store import ABOUT
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.study.kept import bears_study

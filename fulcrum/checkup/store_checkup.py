@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers
-from fulcrum.data.store.check import check
-from fulcrum.data.store.picture_store import SHARDS
+from fulcrum.data.stores.picture_store import SHARDS
+from fulcrum.data.stores.verify import check
 from fulcrum.files.paths import Damaged
 
 AGAIN = (

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from fulcrum.data.mix import MixSource
-from fulcrum.data.readers.fit_picture import Size
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.store.remote_store import local_folder
+from fulcrum.data.readers.pictures import Size
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.picture_store import PictureStore, local_folder
 from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput
 

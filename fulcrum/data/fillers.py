@@ -1,18 +1,104 @@
-"""Records of the data seams: sources, and the caption choosers of `caption_fillers.py`."""
+"""Fillers of the data slots: sources and caption choosers."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from fulcrum.data.caption_fillers import MixedStyles as MixedStyles  # others may build on all that stands in here
-from fulcrum.data.caption_fillers import NamedCaptions as NamedCaptions
-from fulcrum.data.caption_fillers import OneStyle as OneStyle
-from fulcrum.data.caption_fillers import Style
 from fulcrum.files.paths import at_home
 from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
+
+# --------------------------------------------------------------------------------------------------
+# Records of what chooses the caption of a sample.
+
+
+Style = Literal["long", "medium", "short"]
+Weight = Annotated[float, Within("[0, 1000]")]  # of a length among others
+
+# Tokens of a caption on average, the start counted, by most objects in a scene: for costs, from 6,000 scenes (a test
+# counts again).
+TOKENS: dict[int, dict[str, float]] = {
+    1: {"long": 19.9, "medium": 10.7, "short": 6.0},
+    2: {"long": 24.2, "medium": 13.9, "short": 6.6},
+    3: {"long": 26.8, "medium": 15.7, "short": 6.7},
+}
+
+
+class OneStyle(seam.CaptionFiller):
+    """Every sample gets the caption of one length."""
+
+    kind: ClassVar[str] = "captions"
+    style: Style = "long"
+
+    def caption_names(self) -> tuple[str, ...]:
+        return (self.style,)
+
+    def tokens(self, max_objects: int) -> float:
+        return TOKENS[max_objects][self.style]
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.captions import Chooser
+
+        return Chooser((self.style,), (1.0,))
+
+
+class MixedStyles(seam.CaptionFiller):
+    """A sample gets one length whenever it is read, chosen by weight."""
+
+    kind: ClassVar[str] = "mixed_captions"
+    long: Weight = 0.5
+    medium: Weight = 0.25
+    short: Weight = 0.25
+
+    @model_validator(mode="after")
+    def _some(self) -> "MixedStyles":
+        if self.long + self.medium + self.short <= 0:
+            raise ValueError("at least one style needs a weight above zero")
+        return self
+
+    def caption_names(self) -> tuple[str, ...]:
+        return tuple(style for style in get_args(Style) if getattr(self, style) > 0)
+
+    def tokens(self, max_objects: int) -> float:
+        tokens = TOKENS[max_objects]
+        weighed = self.long * tokens["long"] + self.medium * tokens["medium"] + self.short * tokens["short"]
+        return weighed / (self.long + self.medium + self.short)
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.captions import Chooser
+
+        return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
+
+
+class NamedCaptions(seam.CaptionFiller):
+    """Captions of the user's own pictures by name, one whenever a sample is read, chosen by weight."""
+
+    kind: ClassVar[str] = "named_captions"
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    weights: tuple[Annotated[float, Field(ge=0.0)], ...] = ()  # none: all alike
+
+    @model_validator(mode="after")
+    def _paired(self) -> "NamedCaptions":
+        if self.weights and (len(self.names) != len(self.weights) or sum(self.weights) <= 0):
+            raise ValueError(f"one weight per name, not all zero: found {len(self.names)} names and {self.weights}")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"a caption is named twice in {self.names}")
+        return self
+
+    def caption_names(self) -> tuple[str, ...]:
+        weights = self.weights or (1.0,) * len(self.names)
+        return tuple(name for name, weight in zip(self.names, weights, strict=True) if weight)
+
+    def build(self, ctx: Any) -> Any:
+        from fulcrum.data.captions import NamedChooser
+
+        return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
+
+
+# --------------------------------------------------------------------------------------------------
+# Records of the data seams: sources, and the caption choosers of `caption_fillers.py`.
 
 
 class World(seam.SourceFiller):
@@ -65,7 +151,7 @@ class World(seam.SourceFiller):
         return source.read(np.arange(count)).images
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.data.world.vocabulary import WORLD_VERSION
+        from fulcrum.data.world.scene import WORLD_VERSION
 
         return {"world": str(WORLD_VERSION)}
 
@@ -78,7 +164,7 @@ class Filtered(World):
     asset: str = "score"  # the shipped part that scores a pair
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.filter import FilteredSource, keep_best
+        from fulcrum.data.mix import FilteredSource, keep_best
 
         inner, cache = super().build(ctx), getattr(ctx, "cache", None)
         if cache is None:
@@ -102,7 +188,7 @@ class RecaptionedWorld(World):
     drawn: bool = True  # words drawn by their probability: one thing is told in several ways; else the likeliest
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.recaptioned_source import RecaptionedSource
+        from fulcrum.data.mix import RecaptionedSource
         from fulcrum.files.shipped import asset_hash
 
         inner, cache = super().build(ctx), getattr(ctx, "cache", None)
@@ -137,7 +223,7 @@ class Folder(seam.SourceFiller):
         return None if path is None else _absolute(path)
 
     def caption_names(self) -> tuple[str, ...]:
-        from fulcrum.data.store.picture_store import caption_names
+        from fulcrum.data.stores.picture_store import caption_names
 
         return caption_names(_about(self.path))
 
@@ -163,7 +249,7 @@ class Folder(seam.SourceFiller):
         return None if _ledger(self.path) else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
 
     def geometry_varies(self) -> bool:
-        from fulcrum.data.store.ledger import changes_of
+        from fulcrum.data.stores.importing import changes_of
 
         changes = changes_of(_ledger(self.path))
         return any(changes[change] for change in ("cropped", "resized", "enlarged"))
@@ -196,7 +282,7 @@ class SquareFolder(Folder):
         return self.at_size(ctx.run.data.size)
 
     def at_size(self, size: int) -> Any:
-        from fulcrum.data.store.folder_source import FolderSource
+        from fulcrum.data.stores.folder_source import FolderSource
 
         about = _about(self.path)
         several = self.split == "train" and len(about["buckets"]) > 1
@@ -218,13 +304,13 @@ class FilteredFolder(Folder):
 
     def row_scores(self) -> Any:
         """(pictures of the folder,) the score of each, nan where the table has none."""
-        from fulcrum.data.store.scores import read_scores
+        from fulcrum.data.stores.derived_store import read_scores
 
         about = _about(self.path)
         return read_scores(Path(self.scores), about["count"], about["content"])
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.data.filter import without_worst
+        from fulcrum.data.mix import without_worst
 
         return without_worst(super().build(ctx), self.row_scores(), self.drop)
 
@@ -296,8 +382,7 @@ def _absolute(path: str) -> str:
 
 def _about(path: str) -> dict[str, Any]:
     """What an imported folder says of itself."""
-    from fulcrum.data.store.picture_store import read_about
-    from fulcrum.data.store.remote_store import local_folder
+    from fulcrum.data.stores.picture_store import local_folder, read_about
 
     return read_about(local_folder(path))
 
@@ -310,8 +395,7 @@ def _content(path: str) -> dict[str, str]:
 
 def _ledger(path: str) -> dict[str, Any]:
     """What became of the pictures of an imported folder; nothing where nobody wrote it down."""
-    from fulcrum.data.store.picture_store import LEDGER
-    from fulcrum.data.store.remote_store import local_folder
+    from fulcrum.data.stores.picture_store import LEDGER, local_folder
     from fulcrum.files.sealed import read_json
 
     file = local_folder(path) / LEDGER

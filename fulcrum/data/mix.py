@@ -1,11 +1,8 @@
-"""Several sources mixed by weight: which one stands at a position, and which of its samples, is a function of the position.
+"""Sources made from other sources: mixed by weight, filtered, or with other captions."""
 
-Where pictures have several shapes, sources are dealt whole batches instead of single positions: see `buckets`.
-
-Legend: n samples of all sources together, B rows.
-"""
-
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,11 +10,21 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.caption import Chooser, wordings
-from fulcrum.data.order import order_of
-from fulcrum.data.source import Ids, Samples, require_inside
+from fulcrum.data.captions import Chooser, wordings
+from fulcrum.data.source import Ids, Samples, order_of, require_inside
+from fulcrum.data.world.scene import Scenes
+from fulcrum.data.world.words import STYLES
 from fulcrum.files.sealed import sha256_text
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.keyed import key
+
+# --------------------------------------------------------------------------------------------------
+# Several sources mixed by weight: which one stands at a position, and which of its samples, is a function of the position.
+#
+# Where pictures have several shapes, sources are dealt whole batches instead of single positions: see `buckets`.
+#
+# Legend: n samples of all sources together, B rows.
+
 
 Words = TypeVar("Words")  # a text, or several
 BLOCK = 1024  # positions that are shuffled among each other
@@ -142,3 +149,134 @@ class MixSource:
         require_inside(index, len(self), "mix")
         owner = np.searchsorted(self.starts, index, side="right") - 1
         return [(int(number), np.flatnonzero(owner == number)) for number in np.unique(owner)]
+
+
+# --------------------------------------------------------------------------------------------------
+# A source without its worst pairs: the samples whose picture and caption fit least by a given score are left out.
+#
+# Legend: n samples of the inner source, B samples asked for.
+
+
+def keep_best(scores: NDArray[np.floating[Any]], drop: float) -> NDArray[np.int64]:
+    """Numbers of the samples that stay, in their old order; `drop` is the share that goes, equal scores by number."""
+    scores = np.asarray(scores)
+    if scores.ndim != 1 or not np.isfinite(scores).all():
+        raise ValueError(f"expected one finite score per sample, found {scores.dtype} of shape {scores.shape}")
+    if not 0 <= drop < 1:
+        raise ValueError(f"the share to drop must be at least 0 and below 1; found {drop}")
+    gone = int(round(drop * len(scores)))
+    if gone == len(scores):
+        raise ValueError(f"dropping {drop:g} of {len(scores)} samples leaves none; give the source more, or drop less")
+    return np.sort(np.argsort(scores, kind="stable")[gone:]).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class FilteredSource:
+    """The kept samples of another source, numbered 0 to n - 1."""
+
+    inner: Any  # a source whose pictures have one shape
+    kept: NDArray[np.int64]  # (kept,) numbers within the inner source, ascending
+
+    @property
+    def has_scenes(self) -> bool:
+        return getattr(self.inner, "has_scenes", True)
+
+    def styles(self) -> tuple[str, ...]:
+        """Names of the captions that every sample has."""
+        return tuple(self.inner.styles()) if hasattr(self.inner, "styles") else STYLES
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(f"filtered {self.inner.fingerprint()}".encode())
+        digest.update(self.kept.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def read(self, index: Ids) -> Samples:
+        samples: Samples = self.inner.read(self.kept[index])
+        return Samples(samples.images, samples.scenes, np.asarray(index, dtype=np.int64))
+
+    def scenes(self, index: Ids) -> Scenes:
+        scenes: Scenes = self.inner.scenes(self.kept[index])
+        return scenes
+
+    def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
+        """By the inner number: a mix of styles tells a sample the same way before and after the filter."""
+        prompts: list[str] = self.inner.prompts(chooser, self.kept[index])
+        return prompts
+
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        geometry: NDArray[np.float32] = self.inner.geometry(self.kept[index])
+        return geometry
+
+    def wordings(self, chooser: Chooser, index: Ids) -> list[list[str]]:
+        return wordings(self.inner, chooser, self.kept[index])
+
+    def planted(self, index: Ids) -> NDArray[np.bool_]:
+        """(B,) which of the kept samples carry a wrong caption."""
+        planted: NDArray[np.bool_] = self.inner.planted(self.kept[index])
+        return planted
+
+
+def without_worst(source: Any, row_scores: NDArray[np.floating[Any]], drop: float) -> Any:
+    """A store's pictures without the worst share by these scores, one for each row of the store. Of pictures of several
+    shapes the worst of all go, whatever their shape, and a batch still has one shape."""
+    parts = one_shaped(source)
+    scores = np.concatenate([row_scores[part.numbers] for part in parts])
+    kept, first, filtered = keep_best(scores, drop), 0, []
+    for part in parts:
+        mine = kept[(kept >= first) & (kept < first + len(part))] - first
+        first += len(part)
+        filtered += [FilteredSource(part, mine)] if len(mine) else []
+    if len(parts) == 1:
+        return filtered[0]
+    return MixSource(filtered, [len(one) for one in filtered], source.unit)
+
+
+# --------------------------------------------------------------------------------------------------
+# The embedded world with captions that somebody else wrote: the same pictures, other words.
+#
+# B samples asked for.
+
+
+@dataclass(frozen=True, eq=False)
+class RecaptionedSource:
+    """Pictures and scenes of another source; texts by style, one for each sample. What is drawn stays known: only the words
+    come from whoever looked at the pictures."""
+
+    inner: Any
+    told: Mapping[str, list[str]]
+    writer: str  # the hash of who wrote them, and how
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"recaptioned {self.writer} {self.inner.fingerprint()}".encode()).hexdigest()
+
+    def styles(self) -> tuple[str, ...]:
+        return tuple(self.told)
+
+    def read(self, index: Ids) -> Samples:
+        samples: Samples = self.inner.read(index)
+        return samples
+
+    def scenes(self, index: Ids) -> Scenes:
+        scenes: Scenes = self.inner.scenes(index)
+        return scenes
+
+    def geometry(self, index: Ids) -> NDArray[np.float32]:
+        geometry: NDArray[np.float32] = self.inner.geometry(index)
+        return geometry
+
+    def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
+        ids = np.asarray(index, dtype=np.int64)
+        require_inside(ids, len(self))
+        missing = [style for style in chooser.styles if style not in self.told]
+        if missing:
+            raise BadInput(f"no captions '{missing[0]}' were written", f"there are {', '.join(self.told)}")
+        picked = chooser.pick(ids)
+        return [
+            self.told[chooser.styles[style]][number] for style, number in zip(picked.tolist(), ids.tolist(), strict=True)
+        ]

@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser, drawn_prompts, readings
-from fulcrum.data.order import order_of
-from fulcrum.data.source import Source
+from fulcrum.data.captions import Chooser, drawn_prompts, readings
+from fulcrum.data.source import Source, order_of
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.cached_rows import widened
 from fulcrum.encode.networks.protocols import Codec, TextEncoder

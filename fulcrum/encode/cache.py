@@ -16,10 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser, one_by_one, wordings
-from fulcrum.data.filter import FilteredSource
-from fulcrum.data.mix import one_shaped
-from fulcrum.data.recaptioned_source import RecaptionedSource
+from fulcrum.data.captions import Chooser, one_by_one, wordings
+from fulcrum.data.mix import FilteredSource, RecaptionedSource, one_shaped
 from fulcrum.data.source import Source
 from fulcrum.encode.cached_rows import MixedTexts, RowCache, ShapedCache, TextCache
 from fulcrum.encode.network_hash import network_hash

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser, which_wording
+from fulcrum.data.captions import Chooser, which_wording
 from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.array_store import Ids, StoredArray
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from fulcrum.data.world.vocabulary import TOKEN
+from fulcrum.data.world.scene import TOKEN
 from fulcrum.encode.networks.world_text import EPS, HIDDEN, LONGEST, PAD, START, THETA, UNKNOWN, Tokenizer, WorldText
 from fulcrum.files.atomic import atomic_path, write_atomic
 

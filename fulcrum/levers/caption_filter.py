@@ -41,7 +41,7 @@ class CaptionFilter(Swap):
         if isinstance(source, Filtered):
             count = source.count
         elif isinstance(source, FilteredFolder):
-            from fulcrum.data.store.scores import require_scored
+            from fulcrum.data.stores.derived_store import require_scored
 
             count = require_scored(source)
         elif isinstance(source, World):

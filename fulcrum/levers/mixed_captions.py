@@ -41,7 +41,7 @@ class MixedCaptions(Swap):
         return price.of_captions(run, self.made())
 
     def witness(self, built: Built) -> bool:
-        from fulcrum.data.caption import worded_shares
+        from fulcrum.data.captions import worded_shares
 
         source = built.feed.source_at(0)
         rows = min(256, len(source))

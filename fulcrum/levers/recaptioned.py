@@ -38,8 +38,7 @@ class Recaptioned(Swap):
 
     def witness(self, built: Built) -> bool:
         """The prompts that are trained on are not all those that the world has for the same pictures."""
-        from fulcrum.data.mix import one_shaped
-        from fulcrum.data.recaptioned_source import RecaptionedSource
+        from fulcrum.data.mix import RecaptionedSource, one_shaped
 
         here = [phase for phase in built.phases if isinstance(phase.run.data.source, RecaptionedWorld)]
         parts = one_shaped(built.feed.source_at(here[0].start)) if here else []

@@ -41,7 +41,7 @@ class ResolutionLadder(Lever):
         return run
 
     def needs(self, run: RunSpec) -> str | None:
-        from fulcrum.data.world.render import SMALLEST
+        from fulcrum.data.world.scene import SMALLEST
 
         small = self._small(run)
         if small >= run.data.size:

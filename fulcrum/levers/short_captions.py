@@ -49,7 +49,7 @@ class ShortCaptions(Lever):
         return price.of_captions(run, SHORT)
 
     def witness(self, built: Built) -> bool:
-        from fulcrum.data.caption import worded_shares
+        from fulcrum.data.captions import worded_shares
 
         source = built.feed.source_at(0)
         rows = min(32, len(source))

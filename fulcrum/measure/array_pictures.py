@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from fulcrum.data.readers.untrusted_image import MOST_PIXELS
+from fulcrum.data.readers.pictures import MOST_PIXELS
 from fulcrum.spec.errors import BadInput, shown
 
 ARRAYS = (".npz", ".npy")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.untrusted_image import SUFFIXES as PICTURES
-from fulcrum.data.readers.untrusted_image import TURNED, Colour, Refused, open_picture
+from fulcrum.data.readers.pictures import SUFFIXES as PICTURES
+from fulcrum.data.readers.pictures import TURNED, Colour, Refused, open_picture
 from fulcrum.spec.errors import BadInput
 
 SUFFIXES = (*PICTURES, ".pgm")

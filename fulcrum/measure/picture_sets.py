@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.untrusted_archive import TARS, Broken, Member, members
-from fulcrum.data.readers.untrusted_file import MOST_BYTES, leads_out, read_untrusted, too_large
-from fulcrum.data.readers.untrusted_image import Colour
+from fulcrum.data.readers.pictures import Colour
+from fulcrum.data.readers.reader import MOST_BYTES, leads_out, read_untrusted, too_large
+from fulcrum.data.readers.shards import TARS, Broken, Member, members
 from fulcrum.measure.array_pictures import ARRAYS, UNREADABLE, OpenArray
 from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Decoded, decode
 from fulcrum.measure.features.image_checks import BadImages, Range, to_uint8

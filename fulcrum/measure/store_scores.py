@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fulcrum.data.store.picture_store import PictureStore, caption_names
+from fulcrum.data.stores.picture_store import PictureStore, caption_names
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.progress import Tally

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from fulcrum.data.caption import Chooser
+    from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
     from fulcrum.encode.networks.protocols import Codec, TeacherNetwork, TextEncoder
     from fulcrum.flow.guide import Denoise

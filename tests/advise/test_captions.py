@@ -9,8 +9,8 @@ from PIL import Image
 from fulcrum.advise.audit_target import AuditOptions, audit
 from fulcrum.cli import main
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
 
 LONG = "a weathered wooden rowing boat number {n} lies on wet sand in front of a calm grey sea, with two gulls on its rim"
 

@@ -9,12 +9,11 @@ from fulcrum.advise.rules.captions.captions_unlike_pictures import CaptionsUnlik
 from fulcrum.advise.subjects.pair_trial import PairTrial, ScoredPair, try_pairs
 from fulcrum.cli import main
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.derived_store import Decided, derive
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import PictureStore
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.stores.derived_store import Decided, derive
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import PictureStore
+from fulcrum.data.world.scene import render, scenes
 from fulcrum.data.world.words import captions
 from fulcrum.spec.errors import BadInput
 

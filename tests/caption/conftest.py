@@ -7,10 +7,9 @@ import pytest
 from PIL import Image
 
 from fulcrum.data.readers.reader import Given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.world.scene import render, scenes
 from fulcrum.data.world.words import captions
 
 

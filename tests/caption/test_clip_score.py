@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.caption.pair_fit import open_scorer
 from fulcrum.cli import main
-from fulcrum.data.store.picture_store import PictureStore, read_about
+from fulcrum.data.stores.picture_store import PictureStore, read_about
 from tests.caption.tiny_vlms import save_llava
 from tests.tiny_clip import save_clip
 

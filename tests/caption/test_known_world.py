@@ -7,8 +7,7 @@ from PIL import Image
 from fulcrum.advise.subjects.pair_trial import try_pairs
 from fulcrum.caption.known_world import LEAST, foreign, world_fit
 from fulcrum.cli import main
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.world.scene import render, scenes
 
 COUNT = 32
 

@@ -11,11 +11,11 @@ from fulcrum.caption.captioner import CaptionAnswer, Settings
 from fulcrum.caption.processes import ask_part
 from fulcrum.caption.prompts import SHIPPED, chosen_prompts
 from fulcrum.caption.recaption import Recaption, Wish, recaption
-from fulcrum.data.caption import NamedChooser
-from fulcrum.data.store.check import check
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.picture_store import PictureStore, read_about
-from fulcrum.data.texts.caption_rules import CaptionRules
+from fulcrum.data.caption_quality import CaptionRules
+from fulcrum.data.captions import NamedChooser
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.picture_store import PictureStore, read_about
+from fulcrum.data.stores.verify import check
 from fulcrum.spec.errors import BadInput
 
 SHORT = (SHIPPED["short"],)

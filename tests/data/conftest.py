@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
 from tests.web_site import site  # noqa: F401
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60), "yellow": (220, 210, 40)}

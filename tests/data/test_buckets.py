@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fulcrum.data.buckets import BucketSource, open_pictures
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import Folder, Mix
 from fulcrum.data.mix import MixSource, one_shaped
-from fulcrum.data.order import order_of
-from fulcrum.data.store.check import check
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.picture_store import LEDGER, PictureStore
+from fulcrum.data.source import order_of
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.picture_store import LEDGER, PictureStore
+from fulcrum.data.stores.verify import check
 from fulcrum.spec.errors import BadInput
 
 SHAPES = {(48, 32): 60, (32, 48): 25, (40, 40): 30, (33, 60): 3}  # of the given pictures, how many of each

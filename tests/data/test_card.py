@@ -5,10 +5,9 @@ import json
 import numpy as np
 from PIL import Image
 
-from fulcrum.data import card as card_module
-from fulcrum.data.caption import Chooser
-from fulcrum.data.card import data_card
-from fulcrum.data.contact_sheet import world_sheet
+from fulcrum.data import sheets as card_module
+from fulcrum.data.captions import Chooser
+from fulcrum.data.sheets import data_card, world_sheet
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import scenes
 

@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image, ImageFont
 
-from fulcrum.data.contact_sheet import GAP, HEAD, _lines, captioned_sheet
+from fulcrum.data.sheets import GAP, HEAD, _lines, captioned_sheet
 
 LONG = "a large red circle at the top left and a small blue ring at the bottom right of a green square, seed {} (picture 0)"
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import Filtered, World
-from fulcrum.data.filter import FilteredSource, keep_best
+from fulcrum.data.mix import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
 from fulcrum.spec.errors import BadInput
 

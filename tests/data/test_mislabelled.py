@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 
 TRUE = WorldSource("train", "real", 16, 4_000, 1)

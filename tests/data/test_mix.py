@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import Mix
 from fulcrum.data.mix import BLOCK, MixSource, dealt, shares
-from fulcrum.data.order import order_of
+from fulcrum.data.source import order_of
 
 
 class Numbers:

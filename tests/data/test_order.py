@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from fulcrum.data.order import BLOCK, _block, order, permuted
+from fulcrum.data.source import BLOCK, _block, order, permuted
 from fulcrum.spec.keyed import bits, key
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fulcrum.data import source as source_module
-from fulcrum.data.caption import Chooser
-from fulcrum.data.order import order_of
-from fulcrum.data.source import WorldSource
+from fulcrum.data.captions import Chooser
+from fulcrum.data.source import WorldSource, order_of
 from fulcrum.data.world.words import captions
 
 SOURCE = WorldSource("train", "real", 16, 50)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.encode import network_hash as hash_room
 from fulcrum.encode.batch import Encoder, Text, most_tokens

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.caption import Chooser, drawn_prompts, readings
+from fulcrum.data.captions import Chooser, drawn_prompts, readings
 from fulcrum.data.mix import MixSource
-from fulcrum.data.order import order_of
-from fulcrum.data.source import WorldSource
+from fulcrum.data.source import WorldSource, order_of
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache
 from fulcrum.encode.cached_rows import TextCache

@@ -14,8 +14,8 @@ from examples.emoji.reader import EmojiReader, draw, family, split_of
 from examples.emoji.recipe import MINILM
 from examples.emoji.recipe import emoji as recipe
 from examples.emoji.words import colour_names, long, measure, medium
-from fulcrum.data.caption import Chooser
-from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.captions import Chooser
+from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.encode.pretrained.registry import PACKAGES
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser
-from fulcrum.data.caption_fillers import TOKENS
-from fulcrum.data.fillers import Filtered, MixedStyles, OneStyle
+from fulcrum.data.captions import Chooser
+from fulcrum.data.fillers import TOKENS, Filtered, MixedStyles, OneStyle
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import captions, tokenize
 from fulcrum.flow.fillers import LogitNormal

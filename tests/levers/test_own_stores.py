@@ -11,10 +11,10 @@ from fulcrum.cli import main
 from fulcrum.data.fillers import FilteredFolder, Folder, MixedStyles, OneStyle
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import PictureStore, read_about
-from fulcrum.data.store.scores import read_scores, write_scores
+from fulcrum.data.stores.derived_store import read_scores, write_scores
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import PictureStore, read_about
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.measure.store_scores import score_store

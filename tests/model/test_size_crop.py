@@ -10,13 +10,13 @@ import torch
 from PIL import Image
 
 from fulcrum.data.fillers import Folder, Mix, World
-from fulcrum.data.filter import FilteredSource
+from fulcrum.data.mix import FilteredSource
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.source import WorldSource
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.importing import Options
-from fulcrum.data.world.render import render
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.world.scene import render
 from fulcrum.levers.size_crop_condition import SizeCropCondition
 from fulcrum.model.condition import SizeCropIn
 from fulcrum.spec.edit import put

@@ -8,9 +8,9 @@ import torch
 
 from examples.emoji import reader
 from examples.emoji.reader import EmojiReader
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.importing import Options
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.importing import Options
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import JUDGED, METRICS, Sampling
 from fulcrum.measure.features.extractor import Extractor

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import scenes
 from fulcrum.encode.networks.world_text import PAD
 from fulcrum.files.shipped import shipped

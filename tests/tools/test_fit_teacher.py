@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.world.shape import DISTANCE, TEXTURE
+from fulcrum.data.world.scene import DISTANCE, TEXTURE
 from tools.assets import elsewhere, fit_teacher, outlines, patterns, pictures
 from tools.assets.elsewhere import MAP, RADIUS, Elsewhere
 from tools.assets.fit import silent

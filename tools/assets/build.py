@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from fulcrum.data.world.vocabulary import WORLD_VERSION
+from fulcrum.data.world.scene import WORLD_VERSION
 from fulcrum.encode.networks.judge import load_features, load_judge
 from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.encode.networks.pair_score import load_score

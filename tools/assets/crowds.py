@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Ints, Scenes, apart, scenes
 from fulcrum.spec.keyed import key, uniform
 

@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.scene import Scenes, scenes
-from fulcrum.data.world.vocabulary import tokenize
+from fulcrum.data.world import scene as v
+from fulcrum.data.world.scene import Scenes, scenes, tokenize
 from fulcrum.data.world.words import WORDS, captions
 from fulcrum.encode.networks.world_captioner import END, PAD, WorldCaptioner, word_dice
 from fulcrum.encode.unit_pixels import to_unit

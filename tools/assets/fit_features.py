@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.encode.networks.judge import FeatureNet
 from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from tools.assets.fit import Effort, Progress, fit

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.encode.networks.judge import AttributeJudge
 from fulcrum.encode.networks.second_judge import PatchJudge
 from fulcrum.encode.unit_pixels import to_unit

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.words import MAX_TOKENS, STYLES, captions
 from fulcrum.encode.networks.pair_score import READS, PairScore, Scorer, by_place

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.encode.networks.world_teacher import PATCH, Teacher
 from fulcrum.encode.unit_pixels import to_unit
 from tools.assets.fit import Effort, Progress, fit

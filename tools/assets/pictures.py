@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import Scenes, scenes
+from fulcrum.data.world.scene import Scenes, render, scenes
 
 DOMAINS = ("synthetic", "real")
 ATTRIBUTES = ("shape", "colour", "texture", "size")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.scene import Scenes
-from fulcrum.data.world.vocabulary import tokenize
+from fulcrum.data.world import scene as v
+from fulcrum.data.world.scene import Scenes, tokenize
 
 SAME = {"little": "small", "big": "large", "solid": "plain", "spotted": "dotted"}
 Told = dict[str, str]  # attribute -> word, of one object

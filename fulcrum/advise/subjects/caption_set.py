@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fulcrum.data.readers.fit_picture import BadSample, decode
+from fulcrum.data.readers.pictures import BadSample, decode
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.picture_store import ABOUT, SPLITS, PictureStore
+from fulcrum.data.stores.picture_store import ABOUT, SPLITS, PictureStore
 from fulcrum.spec.errors import BadInput, FulcrumError, first_line
 from fulcrum.spec.progress import Tally
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.fit_picture import BadSample, decode, fit
+from fulcrum.data.readers.pictures import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.picture_store import ABOUT, PictureStore
+from fulcrum.data.stores.picture_store import ABOUT, PictureStore
 from fulcrum.encode.fillers import FolderCodec
 from fulcrum.spec.errors import BadInput
 

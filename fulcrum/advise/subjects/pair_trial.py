@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fulcrum.caption.captioner import WORLD
 from fulcrum.caption.known_world import foreign
 from fulcrum.caption.pair_fit import BATCH, open_scorer
-from fulcrum.data.readers.fit_picture import BadSample, decode, fit
+from fulcrum.data.readers.pictures import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.picture_store import ABOUT, PictureStore
+from fulcrum.data.stores.picture_store import ABOUT, PictureStore
 from fulcrum.spec.errors import BadInput, nearest
 
 PAIRS = 512
@@ -92,7 +92,7 @@ def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
     """Of which captions can the scorer read most? The world's knows few words, others are taken to know all."""
     if scorer != WORLD:
         return [True] * len(texts)
-    from fulcrum.data.world.vocabulary import tokenize
+    from fulcrum.data.world.scene import tokenize
     from fulcrum.encode.networks.world_text import LONGEST, load_text
     from fulcrum.encode.unknown_words import MOST_UNKNOWN
 

@@ -75,7 +75,7 @@ def caption(
     from fulcrum.caption.processes import ask_on_ray, ask_with_processes
     from fulcrum.caption.prompts import chosen_prompts
     from fulcrum.caption.recaption import Recaption, Wish
-    from fulcrum.data.texts.caption_rules import CaptionRules
+    from fulcrum.data.caption_quality import CaptionRules
 
     wish = Wish(
         store,
@@ -107,9 +107,9 @@ def caption(
 def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]:
     """Facts for scripts, lines for people."""
     from fulcrum.caption.captioner import WORLD
-    from fulcrum.data.store.ledger import ledger_lines
-    from fulcrum.data.store.picture_store import LEDGER
-    from fulcrum.data.texts.caption_statistics import statistics_lines
+    from fulcrum.data.caption_quality import statistics_lines
+    from fulcrum.data.stores.importing import ledger_lines
+    from fulcrum.data.stores.picture_store import LEDGER
     from fulcrum.files.sealed import read_json
 
     about, new = done.about, list(wish.columns().values())
@@ -132,7 +132,7 @@ def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]
 
 def _foreign(to: Path) -> str:
     from fulcrum.caption.known_world import foreign_store
-    from fulcrum.data.store.picture_store import PictureStore
+    from fulcrum.data.stores.picture_store import PictureStore
 
     return foreign_store(PictureStore(to, verify=False))
 

@@ -102,10 +102,9 @@ def import_data(
     Killed or stopped at a bad sample, the same command goes on. At the end it prints the command that trains on what was
     imported.
     """
-    from fulcrum.data.readers.reader import Fields, open_given
-    from fulcrum.data.readers.user_reader import open_with
-    from fulcrum.data.store.completion import import_summary, run_import
-    from fulcrum.data.store.importing import Options
+    from fulcrum.data.readers.reader import Fields, open_given, open_with
+    from fulcrum.data.stores.finish_import import import_summary, run_import
+    from fulcrum.data.stores.importing import Options
 
     fields = Fields(tuple(map(_pair, caption or [])), group, file)
     options = Options(size, buckets, encoding, quality, bad, enlarge, once, hold_out, shard, bucket_step, pad, background)
@@ -128,7 +127,7 @@ def check_data(
     path: Annotated[Path, typer.Argument(help="An imported data set.")], quiet: Quiet = False, as_json: Json = False
 ) -> None:
     """Compare every checksum, decode every picture, read every caption, add up the ledger. Exit code 1 if one is wrong."""
-    from fulcrum.data.store.check import check
+    from fulcrum.data.stores.verify import check
 
     checked = check(path, None if quiet else say)
     faults = checked["faults"]
@@ -151,7 +150,7 @@ def show_card(
     as_json: Json = False,
 ) -> None:
     """Counts, hashes and proportions: of an imported data set, or of every split of the embedded world."""
-    from fulcrum.data.card import data_card
+    from fulcrum.data.sheets import data_card
 
     card = data_card(_world(32)) if path is None else _card_of(path)
     emit(card, as_json, json.dumps(card, indent=1))
@@ -164,7 +163,7 @@ def show_pictures(
     as_json: Json = False,
 ) -> None:
     """A sheet of captioned pictures from an imported data set, or from the world."""
-    from fulcrum.data.contact_sheet import store_sheet, world_sheet
+    from fulcrum.data.sheets import store_sheet, world_sheet
 
     world_sheet(to, _world(128)) if of is None else store_sheet(to, of)
     emit({"file": str(to)}, as_json, str(to))
@@ -180,8 +179,8 @@ def score_pairs(
     as_json: Json = False,
 ) -> None:
     """Score every training picture with its caption, for "caption_filter(scores='FILE')"."""
-    from fulcrum.data.store.picture_store import read_about
-    from fulcrum.data.store.scores import write_scores
+    from fulcrum.data.stores.derived_store import write_scores
+    from fulcrum.data.stores.picture_store import read_about
     from fulcrum.measure.features.extractor import load_extractor
     from fulcrum.measure.store_scores import score_store
 
@@ -198,7 +197,7 @@ def _world(size: int) -> list[Any]:
 
 
 def _card_of(path: Path) -> dict[str, Any]:
-    from fulcrum.data.store.picture_store import CARD, read_about
+    from fulcrum.data.stores.picture_store import CARD, read_about
 
     read_about(path)
     try:

@@ -46,10 +46,10 @@ def filter_data(
 
     The new data set names its parent's hash and what was asked for; its ledger counts what went and why.
     """
-    from fulcrum.data.store.filtering import FilterRules, filter_store, filtered_already
-    from fulcrum.data.store.ledger import ledger_lines
-    from fulcrum.data.store.picture_store import LEDGER
-    from fulcrum.data.texts.caption_rules import CaptionRules
+    from fulcrum.data.caption_quality import CaptionRules
+    from fulcrum.data.stores.derived_store import FilterRules, filter_store, filtered_already
+    from fulcrum.data.stores.importing import ledger_lines
+    from fulcrum.data.stores.picture_store import LEDGER
     from fulcrum.files.sealed import read_json
 
     text_rules = None
@@ -89,9 +89,8 @@ def _scorer(table: Path | None, scorer: str) -> dict[str, Any]:
 def _scores(store: Path, caption: str, table: Path | None, scorer: str, held_out: bool, tell: Any) -> Any:
     """(rows,) scores from a table or by a network."""
     if table is not None:
-        from fulcrum.data.store.picture_store import read_about
-        from fulcrum.data.store.remote_store import local_folder
-        from fulcrum.data.store.scores import read_scores
+        from fulcrum.data.stores.derived_store import read_scores
+        from fulcrum.data.stores.picture_store import local_folder, read_about
 
         about = read_about(local_folder(store))
         return read_scores(table, about["count"], about["content"])

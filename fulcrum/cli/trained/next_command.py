@@ -19,7 +19,7 @@ LONGEST = 120  # letters of a caption in a command
 
 def train_command(folder: Path, recipe: str = "pocket", names: tuple[str, ...] = ()) -> list[str]:
     """Lines for people: a command that trains on an imported data set, or what keeps one from being written."""
-    from fulcrum.data.store.picture_store import caption_names, read_about
+    from fulcrum.data.stores.picture_store import caption_names, read_about
 
     about = read_about(folder)
     whole = names or caption_names(about)
@@ -106,7 +106,7 @@ def _quoted(word: str) -> str:
 def _unreadable(folder: Path, size: int, names: tuple[str, ...]) -> str:
     """Why the embedded text encoder cannot take these captions; empty if it can."""
     from fulcrum.data.buckets import open_pictures
-    from fulcrum.data.caption import NamedChooser
+    from fulcrum.data.captions import NamedChooser
     from fulcrum.encode.networks.world_text import load_text
     from fulcrum.encode.unknown_words import unread
 

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import IO, Any
 
 from fulcrum.data.readers.parquet import open_parquet, parquet_rows
-from fulcrum.data.readers.reader import FILES, Fields, Given, described, require_columns, require_once, sidecar, unusable
-from fulcrum.data.readers.svg_drawing import SVG, drawn
-from fulcrum.data.readers.untrusted_file import bounded_lines, leads_out, read_untrusted
-from fulcrum.data.readers.untrusted_image import SUFFIXES
+from fulcrum.data.readers.pictures import SUFFIXES, SVG, drawn
+from fulcrum.data.readers.reader import (
+    FILES,
+    Fields,
+    Given,
+    bounded_lines,
+    described,
+    leads_out,
+    read_untrusted,
+    require_columns,
+    require_once,
+    sidecar,
+    unusable,
+)
 from fulcrum.spec.errors import BadInput
 
 TABLES = tuple(f"{stem}{suffix}" for stem in ("metadata", "captions") for suffix in (".jsonl", ".csv", ".parquet"))

@@ -1,17 +1,61 @@
-"""What the user gives, as one stream of named samples: an image folder, tar shards, a table of captions, a saved dataset.
+"""Readers: what the user gives, as one stream of named samples. Nothing in it is trusted."""
 
-Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
-"""
-
+import errno
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
-from fulcrum.files.paths import at_home
+from fulcrum.files.paths import at_home, open_regular, reason
 from fulcrum.files.remote import RemoteCache
+from fulcrum.files.user_code import load
 from fulcrum.spec.errors import BadInput
+
+# --------------------------------------------------------------------------------------------------
+# Files that nobody vouches for, read whole: plain ones of a bounded size; captions only from inside their folder.
+
+
+MOST_BYTES = 1 << 28  # of one file
+
+
+def too_large(size: int) -> str:
+    return f"too large a file: {size:,} bytes, the limit is {MOST_BYTES:,}"
+
+
+def read_untrusted(path: Path, first: int | None = None) -> bytes:
+    """All bytes of a file, or the first so many; a ValueError says why they cannot be had."""
+    try:
+        with open(open_regular(path, follow=True), "rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size > MOST_BYTES and first is None:
+                raise ValueError(too_large(size))
+            return stream.read(size if first is None else first)
+    except OSError as error:
+        plain = error.errno not in (errno.EINVAL, errno.EISDIR)  # a pipe would keep us waiting, a device has no end
+        raise ValueError(f"cannot be read ({reason(error)})" if plain else "not a file: a device or a pipe") from None
+
+
+def bounded_lines(stream: IO[bytes], most: int) -> Iterator[bytes | None]:
+    """Line by line; None for one of more than `most` bytes, which is passed over and never held whole."""
+    while line := stream.readline(most + 1):
+        whole = len(line) <= most
+        while not whole and line and not line.endswith(b"\n"):
+            line = stream.readline(most)
+        yield line if whole else None
+
+
+def leads_out(folder: Path, path: Path) -> bool:
+    """Is it a link to something outside the folder? Whoever made the folder could have any text of ours read into it."""
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+# --------------------------------------------------------------------------------------------------
+# What the user gives, as one stream of named samples: an image folder, tar shards, a table of captions, a saved dataset.
+#
+# Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
+
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
 SINGLE = ("caption", "text", "txt")  # fields that hold the one caption
@@ -192,10 +236,8 @@ def require_once(where: str, columns: Iterable[str]) -> None:
 def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None) -> Reader:
     """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the user's."""
     from fulcrum.data.readers.image_folder import FolderReader, TableReader
-    from fulcrum.data.readers.mds import MdsReader, mds_folders
-    from fulcrum.data.readers.parquet import ParquetReader, parquets_at
-    from fulcrum.data.readers.saved_dataset import SavedReader, is_saved
-    from fulcrum.data.readers.shards import ShardReader, shards_at
+    from fulcrum.data.readers.parquet import ParquetReader, SavedReader, is_saved, parquets_at
+    from fulcrum.data.readers.shards import MdsReader, ShardReader, mds_folders, shards_at
 
     shards = shards_at(path)
     if shards is not None:
@@ -217,9 +259,64 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
     parquets = None if table else parquets_at(folder)
     if parquets:
         return ParquetReader(parquets, fields)
-    from fulcrum.data.store.picture_store import ABOUT
+    from fulcrum.data.stores.picture_store import ABOUT
 
     if (folder / ABOUT).is_file():
         raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")
     captions_table = Path(table) if table else TableReader.inside(folder)
     return TableReader(folder, captions_table, fields) if captions_table else FolderReader(folder, fields)
+
+
+# --------------------------------------------------------------------------------------------------
+# Tables whose rows hold the pictures themselves: which column does, and a sample from a row.
+
+
+class ColumnReader:
+    """What readers of such tables have in common."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields, self.done, self.total, self.file = fields, 0, 0, ""
+
+    def share(self) -> float:
+        return self.done / max(self.total, 1)
+
+    def choose_column(self, where: str, pictures: list[str], columns: Iterable[str], none: str, hint: str) -> None:
+        """The one that is named, or the only one that can hold pictures."""
+        columns = list(columns)
+        self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
+        if self.file not in pictures:
+            raise BadInput(
+                f"{where}: which column holds the pictures? found {', '.join(pictures) or none} among {', '.join(columns)}",
+                f"name it: --file COLUMN{hint}",
+            )
+        require_columns(where, columns, self.fields)
+
+    def sample(self, name: str, data: bytes | None, row: Mapping[str, Any], split: str) -> Given:
+        """Of the split that the row names itself, else of its file's or folder's."""
+        if not data:
+            return unusable(name, "no picture")
+        about = {field: value for field, value in row.items() if field != self.file}
+        sample = described(name, data, about, self.fields)
+        return sample if sample.split or sample.fault else sample._replace(split=split)
+
+
+# --------------------------------------------------------------------------------------------------
+# A reader that a user's own Python file brings: pictures that no reader of ours knows, imported like any other.
+
+
+GUIDE = "docs/your-data.md"
+
+
+def open_with(file: Path, source: str) -> tuple[Reader, dict[str, str]]:
+    """The file's reader of what lies at `source`, and its name and hash: the data set's card says what read it."""
+    own = load(file, GUIDE)
+    readers = [cls for cls in own.classes() if Reader in cls.__mro__]
+    if len(readers) != 1:
+        raise BadInput(
+            f"{file} defines {len(readers)} readers, expected one",
+            f"write one class that derives from fulcrum.data.readers.reader.Reader: {GUIDE}",
+        )
+    reader = readers[0](source)
+    if not isinstance(getattr(reader, "kind", None), str):
+        raise BadInput(f"{file}: {readers[0].__name__} needs a `kind`, a word for what it reads", GUIDE)
+    return reader, {"reader": readers[0].__name__, "reader_sha256": own.sha256}

@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.scene import Scenes
-from fulcrum.data.world.vocabulary import tokenize
+from fulcrum.data.world import scene as v
+from fulcrum.data.world.scene import Scenes, tokenize
 from fulcrum.spec.keyed import key, uniform
 
 __all__ = ["BACKGROUND", "MAX_TOKENS", "NOBODY", "STYLES", "WORDS", "Captions", "captions", "tokenize"]

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fulcrum.data.world.vocabulary import CENTRES
+from fulcrum.data.world.scene import CENTRES
 from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fulcrum.data.world.vocabulary import CENTRES
+from fulcrum.data.world.scene import CENTRES
 from fulcrum.encode.unit_pixels import to_side, to_unit
 from fulcrum.files.shipped import load
 from fulcrum.spec.keyed import key, uniform

@@ -5,7 +5,7 @@ import io
 
 from PIL import Image, ImageDraw, ImageFont
 
-from fulcrum.data.readers.untrusted_image import open_picture
+from fulcrum.data.readers.pictures import open_picture
 from fulcrum.report.evidence.decisions.decision import Decision, best_first
 from fulcrum.report.schema import GridArm, StudyResult
 from fulcrum.report.wording import number

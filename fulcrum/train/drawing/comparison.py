@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from fulcrum.data.contact_sheet import captioned_sheet
+from fulcrum.data.sheets import captioned_sheet
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.drawing.painter import Painter
 from fulcrum.train.drawing.picture_files import sheet_of, to_image

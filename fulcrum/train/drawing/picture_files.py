@@ -14,7 +14,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from fulcrum.data.contact_sheet import captioned_sheet
+from fulcrum.data.sheets import captioned_sheet
 from fulcrum.files.atomic import write_atomic, write_new
 from fulcrum.files.paths import explained
 

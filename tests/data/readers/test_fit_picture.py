@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import GifImagePlugin, Image, TiffImagePlugin
 
-from fulcrum.data.readers.fit_picture import BadSample, buckets, decode, encode, fit, nearest, pixels
+from fulcrum.data.readers.pictures import BadSample, buckets, decode, encode, fit, nearest, pixels
 
 
 def saved(image, encoding="PNG", **options):

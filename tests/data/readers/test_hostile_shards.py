@@ -12,7 +12,7 @@ import tracemalloc
 import pytest
 
 from fulcrum.data.readers import shards
-from fulcrum.data.readers import untrusted_archive as archive
+from fulcrum.data.readers import shards as archive
 from fulcrum.data.readers.reader import open_given
 
 

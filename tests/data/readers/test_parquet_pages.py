@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 
 from fulcrum.data.readers import parquet as given_parquet
-from fulcrum.data.readers import parquet_pages
-from fulcrum.data.readers.parquet_pages import Bomb, measured, unfolded
+from fulcrum.data.readers import parquet as parquet_pages
+from fulcrum.data.readers.parquet import Bomb, measured, unfolded
 from fulcrum.data.readers.reader import open_given
 from fulcrum.spec.errors import BadInput
 

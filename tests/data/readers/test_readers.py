@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from fulcrum.data.readers.reader import Fields, captions_of, open_given
-from fulcrum.data.store.picture_store import PictureStore
+from fulcrum.data.stores.picture_store import PictureStore
 from fulcrum.spec.errors import BadInput
 
 

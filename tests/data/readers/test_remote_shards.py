@@ -8,9 +8,9 @@ import fsspec
 import pytest
 
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import LEDGER, read_about
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import LEDGER, read_about
 from fulcrum.files.remote import RemoteCache
 from fulcrum.spec.errors import BadInput, RunFailed
 

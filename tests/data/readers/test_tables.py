@@ -9,9 +9,8 @@ import pytest
 
 from fulcrum.data.readers import image_folder
 from fulcrum.data.readers import parquet as given_parquet
-from fulcrum.data.readers.reader import Fields, open_given
-from fulcrum.data.readers.untrusted_file import bounded_lines
-from fulcrum.data.store.picture_store import LEDGER, PictureStore
+from fulcrum.data.readers.reader import Fields, bounded_lines, open_given
+from fulcrum.data.stores.picture_store import LEDGER, PictureStore
 from fulcrum.spec.errors import BadInput
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -12,14 +12,13 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli.trained.next_command import train_command
-from fulcrum.data.readers.fit_picture import colour_named, decode, pad
+from fulcrum.data.readers.pictures import colour_named, decode, drawn, pad
 from fulcrum.data.readers.reader import Fields, open_given
-from fulcrum.data.readers.svg_drawing import drawn
-from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import import_summary, run_import
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import PictureStore, read_about
+from fulcrum.data.stores.finish_import import import_summary, run_import
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import PictureStore, read_about
+from fulcrum.data.stores.verify import check
 from fulcrum.levers.catalog import read_phrase
 from fulcrum.spec.errors import BadInput
 

@@ -8,12 +8,11 @@ import pytest
 from fulcrum.caption.prompts import SHIPPED
 from fulcrum.caption.recaption import Recaption, Wish, recaption
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.derived_store import derive
-from fulcrum.data.store.filtering import FilterRules, filter_store
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import read_about
+from fulcrum.data.stores.derived_store import FilterRules, derive, filter_store
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import read_about
+from fulcrum.data.stores.verify import check
 from fulcrum.spec.errors import BadInput
 
 LARGE = FilterRules(least_side=10)  # every picture stays
@@ -116,7 +115,7 @@ def test_a_killed_filter_goes_on(given, parent, tmp_path, monkeypatch, before):
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("fulcrum.data.store.filtering.rename_folder", killed)
+        patch.setattr("fulcrum.data.stores.derived_store.rename_folder", killed)
         filters(given, parent, tmp_path / "x")
     partial = tmp_path / "x.partial"
     assert json.loads((partial / "filter.json").read_text())["filter"]["least_side"] == 10
@@ -135,7 +134,7 @@ def test_a_target_that_appears_meanwhile_is_told_and_nothing_is_left(given, pare
         (tmp_path / "x" / "mine.txt").write_text("mine")
         return derive(*asked)
 
-    monkeypatch.setattr("fulcrum.data.store.filtering.derive", derived)
+    monkeypatch.setattr("fulcrum.data.stores.derived_store.derive", derived)
     with pytest.raises(BadInput, match=r"x appeared while .* was written"):
         filters(given, parent, tmp_path / "x")
     assert tree(tmp_path / "x") == {"mine.txt": b"mine"} and not (tmp_path / "x.partial").exists()

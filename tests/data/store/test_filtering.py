@@ -9,19 +9,16 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from fulcrum.cli import main
+from fulcrum.data.caption_quality import CaptionRules
 from fulcrum.data.fillers import Folder
-from fulcrum.data.readers.fit_picture import encode, miniature, pixels
+from fulcrum.data.readers.pictures import encode, miniature, pixels
 from fulcrum.data.readers.reader import Given
-from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.filtering import FilterRules, filter_store
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.ledger import changes_of, ledger_lines
-from fulcrum.data.store.near_duplicates import _colour_bounds, _neighbours, alike, looks, perceptual_hashes
-from fulcrum.data.store.picture_store import PictureStore, read_about
-from fulcrum.data.texts.caption_rules import CaptionRules
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.stores.derived_store import FilterRules, filter_store
+from fulcrum.data.stores.finish_import import _colour_bounds, _neighbours, alike, looks, perceptual_hashes, run_import
+from fulcrum.data.stores.importing import Options, changes_of, ledger_lines
+from fulcrum.data.stores.picture_store import PictureStore, read_about
+from fulcrum.data.stores.verify import check
+from fulcrum.data.world.scene import render, scenes
 from fulcrum.spec.errors import BadInput
 
 

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser, NamedChooser, worded_shares
+from fulcrum.data.captions import Chooser, NamedChooser, worded_shares
 from fulcrum.data.fillers import Folder, NamedCaptions
-from fulcrum.data.order import order_of
-from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.source import order_of
+from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.spec.errors import BadInput
 
 

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from fulcrum.data.readers.reader import Given, open_given
-from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import _splits, import_summary, run_import
-from fulcrum.data.store.folder_source import FolderSource
-from fulcrum.data.store.importing import Import, Options
-from fulcrum.data.store.ledger import faults, ledger_lines
-from fulcrum.data.store.picture_store import ABOUT, CARD, FORMAT, LEDGER, LINES, PictureStore, read_about
+from fulcrum.data.stores.finish_import import _splits, import_summary, run_import
+from fulcrum.data.stores.folder_source import FolderSource
+from fulcrum.data.stores.importing import Import, Options, faults, ledger_lines
+from fulcrum.data.stores.picture_store import ABOUT, CARD, FORMAT, LEDGER, LINES, PictureStore, read_about
+from fulcrum.data.stores.verify import check
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import SEAL, read_records, sealed
 from fulcrum.spec import progress as countdown
@@ -132,7 +131,7 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     folder = make.folder(tmp_path / "given", 60, (120, 100))
     code = (
         "import sys, time; from pathlib import Path; from fulcrum.data.store import importing\n"
-        "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.store.completion import run_import\n"
+        "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.stores.finish_import import run_import\n"
         "real = importing.prepare\n"
         "def slow(*a): time.sleep(0.02); return real(*a)\n"
         "importing.prepare = slow; importing.AHEAD = 2\n"

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import Folder
-from fulcrum.data.store import remote_store
-from fulcrum.data.store.folder_source import FolderSource
+from fulcrum.data.stores import picture_store as remote_store
+from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import BadInput, RunFailed
 

@@ -8,10 +8,10 @@ import pytest
 
 from fulcrum.data.buckets import open_pictures
 from fulcrum.data.readers.reader import open_given
-from fulcrum.data.store.check import check
-from fulcrum.data.store.completion import run_import
-from fulcrum.data.store.importing import Options
-from fulcrum.data.store.picture_store import GIVEN, read_about
+from fulcrum.data.stores.finish_import import run_import
+from fulcrum.data.stores.importing import Options
+from fulcrum.data.stores.picture_store import GIVEN, read_about
+from fulcrum.data.stores.verify import check
 from fulcrum.files.sealed import sha256_bytes
 
 HERE = Path(__file__).parent / "written_before"

@@ -2,9 +2,7 @@
 
 import pytest
 
-from fulcrum.data.texts.caption_rules import CaptionRules, cleaned
-from fulcrum.data.texts.caption_statistics import CaptionCounter, statistics_lines
-from fulcrum.data.texts.language import language, languages
+from fulcrum.data.caption_quality import CaptionCounter, CaptionRules, cleaned, language, languages, statistics_lines
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import STYLES, captions
 from fulcrum.spec.errors import BadInput

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Scenes
 
 

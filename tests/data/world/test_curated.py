@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.domain import look
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.world import scene as v
+from fulcrum.data.world.scene import look, scenes
 
 
 @pytest.mark.parametrize("most", (1, 2, 3))

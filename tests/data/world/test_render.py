@@ -7,11 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fulcrum.data.world import vocabulary as v
-from fulcrum.data.world.domain import _blur, _grain
-from fulcrum.data.world.render import DOMAINS, render
-from fulcrum.data.world.scene import scenes
-from fulcrum.data.world.shape import DISTANCE, REACH
+from fulcrum.data.world import scene as v
+from fulcrum.data.world.scene import DISTANCE, DOMAINS, REACH, _blur, _grain, render, scenes
 
 GOLDEN = {"synthetic": "04321127041a1adb", "real": "071bb65046b1cc04"}
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import SPLITS, Scenes, apart, scenes
 from tests.data.world.scene_words import describe
 

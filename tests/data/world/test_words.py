@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fulcrum.data.world import vocabulary as v
+from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
 from tests.data.world.scene_words import describe

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import fulcrum.assets
-from fulcrum.data.caption import Chooser, readings
-from fulcrum.data.filter import FilteredSource, keep_best
+from fulcrum.data.captions import Chooser, readings
+from fulcrum.data.mix import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
 from fulcrum.encode.batch import Encoder
 from fulcrum.encode.cache import Cache

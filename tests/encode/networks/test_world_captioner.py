@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.world.render import render
-from fulcrum.data.world.scene import scenes
+from fulcrum.data.world.scene import render, scenes
 from fulcrum.data.world.words import captions
 from fulcrum.encode.networks.world_captioner import WorldCaptioner, load_captioner, spelled, word_dice
 from fulcrum.files.shipped import card

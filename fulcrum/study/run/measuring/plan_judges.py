@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.caption import Chooser
+from fulcrum.data.captions import Chooser
 from fulcrum.files.array_store import Arrays
 from fulcrum.measure.card import JUDGED, Measured, Sampling
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare

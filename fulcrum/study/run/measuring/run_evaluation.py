@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.data.store.completion import FEWEST_TO_JUDGE
+from fulcrum.data.stores.finish_import import FEWEST_TO_JUDGE
 from fulcrum.dist.machine.device import moved
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.processes.start import ALONE, Ranks

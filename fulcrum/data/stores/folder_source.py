@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.caption import Chooser, drawn_prompts
-from fulcrum.data.readers.fit_picture import CHANGES, Size, centre
+from fulcrum.data.captions import Chooser, drawn_prompts
+from fulcrum.data.readers.pictures import CHANGES, Size, centre
 from fulcrum.data.source import Ids, Samples, require_inside
-from fulcrum.data.store.picture_store import SPLITS, PictureStore, caption_names
-from fulcrum.data.store.remote_store import local_folder
+from fulcrum.data.stores.picture_store import SPLITS, PictureStore, caption_names, local_folder
 from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput, nearest
 

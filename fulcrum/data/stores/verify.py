@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fulcrum.data.store.ledger import faults as ledger_faults
-from fulcrum.data.store.picture_store import (
+from fulcrum.data.stores.importing import faults as ledger_faults
+from fulcrum.data.stores.picture_store import (
     CARD,
     LEDGER,
     LINES,

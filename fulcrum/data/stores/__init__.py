@@ -1,0 +1,1 @@
+"""Picture stores: what an import writes and training reads."""

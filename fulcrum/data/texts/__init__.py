@@ -1,1 +1,0 @@
-"""Captions as text, whoever wrote them: language, rules of quality, statistics."""
