@@ -19,10 +19,9 @@ import numpy as np
 import torch
 
 from fulcrum import phrase
-from fulcrum.encode.batch import Encoder
-from fulcrum.encode.cache import Cache
-from fulcrum.encode.cached_rows import RowCache
-from fulcrum.encode.unit_pixels import to_unit
+from fulcrum.networks.batch import Encoder
+from fulcrum.networks.cache import Cache, RowCache
+from fulcrum.networks.network_hash import to_unit
 from fulcrum.spec.run import System
 from fulcrum.train.build import assemble
 from fulcrum.train.feed import Feed

@@ -36,12 +36,12 @@ import torch
 from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.dist.machine.device import moved
-from fulcrum.encode.batch import Batch, Encoder
-from fulcrum.encode.cached_rows import RowCache, TextCache
 from fulcrum.files.array_store import ArrayStore
 from fulcrum.flow.draw import Draw, Draws
 from fulcrum.flow.time import LogitNormalTime
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.networks.batch import Batch, Encoder
+from fulcrum.networks.cache import RowCache, TextCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.train.build import assemble

@@ -20,12 +20,11 @@ from torch import Tensor
 
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import render
-from fulcrum.encode.networks.judge import load_judge
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.second_judge import load_second_judge
-from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.measure.floors import noise_pictures
 from fulcrum.measure.metrics.attributes import ATTRIBUTES, count_rows, pooled, score
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.judges import load_judge, load_second_judge
+from fulcrum.networks.network_hash import to_bytes, to_unit
 from tools.assets.crowds import crowds
 
 REACH, STEPS = 8 / 127.5, 10  # 8/255 of the whole range, in the networks' [-1, 1]

@@ -41,7 +41,7 @@ def lengths() -> list[list[int]]:
 
     from fulcrum.data.world.scene import scenes
     from fulcrum.data.world.words import captions
-    from fulcrum.encode.networks.world_text import tokenize
+    from fulcrum.networks.text import tokenize
 
     texts = captions(scenes("train", np.arange(BATCH * BATCHES)), "long").texts
     counts = [1 + len(tokenize(text)) for text in texts]

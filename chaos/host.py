@@ -18,7 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-HEAVY = ("fulcrum.study.study_run", "fulcrum.train.session", "fulcrum.train.saved.sharded", "fulcrum.caption.recaption")
+HEAVY = (
+    "fulcrum.study.study_run",
+    "fulcrum.train.session",
+    "fulcrum.train.saved.sharded",
+    "fulcrum.networks.captioning.recaption",
+)
 
 
 def main() -> None:

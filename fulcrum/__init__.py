@@ -176,8 +176,8 @@ def sample(
     a text, "48x32" (width and height), or the numbers (height, width). Words that the text encoder does not know, and what
     it cut off a long prompt, are told as warnings.
     """
-    from fulcrum.encode.unknown_words import misread, readable
     from fulcrum.levers.catalog import with_files
+    from fulcrum.networks.text import misread, readable
     from fulcrum.spec.errors import BadInput
     from fulcrum.train.drawing.picture_size import picture_size
     from fulcrum.train.drawing.trained_run import draw, open_painter

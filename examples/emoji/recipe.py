@@ -14,10 +14,10 @@ emoji_latents: the same pictures in the latents of an AutoencoderKL. docs/pretra
 """
 
 from fulcrum.data.fillers import Folder, OneStyle
-from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
 from fulcrum.loss.fillers import FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
+from fulcrum.networks.fillers import FolderCodec, FolderText, Pixels
 from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
 from fulcrum.train.fillers import Fresh, NoAverage

@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.encode.unknown_words import forget_prompts, misread, shortened
 from fulcrum.files.sealed import sha256_json
 from fulcrum.gallery.exhibit import Collection, Exhibit
 from fulcrum.gallery.gallery_request import GalleryRequest, WantedColumn
 from fulcrum.gallery.open_models import OpenModels
+from fulcrum.networks.text import forget_prompts, misread, shortened
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.train.drawing.comparison import Variant, drawn, picture_facts, rows_of
 from fulcrum.train.drawing.picture_files import file_words, png, to_image

@@ -9,11 +9,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fulcrum.encode.pretrained.folder import weight_files
 from fulcrum.files.atomic import atomic_path, write_atomic
 from fulcrum.files.sealed import read_json
 from fulcrum.model.adapter import is_beside, merged
 from fulcrum.model.backbone import Backbone
+from fulcrum.networks.pretrained.folder import weight_files
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 

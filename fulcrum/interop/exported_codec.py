@@ -5,9 +5,9 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from fulcrum.encode.networks.kl_codec import KLCodec
 from fulcrum.files.atomic import atomic_path, write_atomic
 from fulcrum.interop.diffusers import CONFIG, MADE_FOR, WEIGHTS
+from fulcrum.networks.codec import KLCodec
 
 
 def export_codec(codec: KLCodec, folder: Path) -> Path:

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec
-from fulcrum.encode.networks.protocols import Codec, TextEncoder
-from fulcrum.encode.networks.world_text import LONGEST, WorldText
-from fulcrum.encode.pretrained.codec import PretrainedCodec
-from fulcrum.encode.pretrained.load import _quiet
-from fulcrum.encode.pretrained.text import PretrainedText
 from fulcrum.files.atomic import atomic_path, write_atomic
 from fulcrum.flow import keyed_noise
 from fulcrum.interop.diffusers import MADE_FOR, export, pipeline_of
 from fulcrum.interop.exported_codec import export_codec
 from fulcrum.interop.exported_text import export_text
 from fulcrum.model.backbone import Backbone
+from fulcrum.networks.codec import IdentityCodec, KLCodec
+from fulcrum.networks.pretrained.codec import PretrainedCodec
+from fulcrum.networks.pretrained.folder import _quiet
+from fulcrum.networks.pretrained.text import PretrainedText
+from fulcrum.networks.protocols import Codec, TextEncoder
+from fulcrum.networks.text import LONGEST, WorldText
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 

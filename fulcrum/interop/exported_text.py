@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from fulcrum.data.world.scene import TOKEN
-from fulcrum.encode.networks.world_text import EPS, HIDDEN, LONGEST, PAD, START, THETA, UNKNOWN, Tokenizer, WorldText
 from fulcrum.files.atomic import atomic_path, write_atomic
+from fulcrum.networks.text import EPS, HIDDEN, LONGEST, PAD, START, THETA, UNKNOWN, Tokenizer, WorldText
 
 TRANSFORMERS_VERSION = "5.22.2"  # the transformers version whose config this is
 SPECIALS = {PAD: "[PAD]", UNKNOWN: "[UNK]", START: "[START]", HIDDEN: "[MASK]"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fulcrum.encode.pretrained.load import _quiet, class_of
 from fulcrum.files.atomic import folder_atomic
+from fulcrum.networks.pretrained.folder import _quiet, class_of
 from fulcrum.spec.errors import BadInput
 
 WORDS = ("a", "large", "small", "red", "blue", "circle", "square", "on", "the", "left")

@@ -3,11 +3,11 @@
 The swap of REPA-E (arXiv:2504.10483), without its end-to-end training.
 """
 
-from fulcrum.encode.fillers import KL
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.codec_lever import ShippedCodec
 from fulcrum.levers.shared.published import claim
 from fulcrum.levers.shared.teacher_caution import told_nothing
+from fulcrum.networks.fillers import KL
 
 SCOPE = "REPA-E VAE instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
 
@@ -28,8 +28,8 @@ class AlignedCodec(ShippedCodec):
 
     def witness(self, built: Built) -> bool:
         """The codec that runs is the one whose card tells of an alignment."""
-        from fulcrum.encode.network_hash import network_hash
         from fulcrum.files.shipped import card
+        from fulcrum.networks.network_hash import network_hash
 
         codec = built.run.encode.codec
         if not isinstance(codec, KL) or "align" not in card(codec.asset)["built"]:

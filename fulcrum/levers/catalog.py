@@ -7,7 +7,6 @@ from pathlib import Path
 from types import FunctionType
 
 from fulcrum.data import fillers as data
-from fulcrum.encode import fillers as encode
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import sha256_bytes
 from fulcrum.files.user_code import UserFile, hash_of, load
@@ -67,6 +66,7 @@ from fulcrum.levers.x_prediction import PredictX
 from fulcrum.loss import codec_fillers as codec_loss
 from fulcrum.loss import fillers as loss
 from fulcrum.model import fillers as model
+from fulcrum.networks import fillers as encode
 from fulcrum.optim import fillers as optim
 from fulcrum.recipes.pocket import pocket, pocket_64, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_256_flux2, prx_256_repa_e

@@ -8,13 +8,13 @@ latent ──× (no gradient) ──► + noise at t ──► denoiser ──�
 
 from typing import Annotated, Any, Literal
 
-from fulcrum.encode.fillers import WORLD_TEACHERS
 from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.levers.shared.teacher_choice import with_teacher
 from fulcrum.levers.shared.trained_codec import TrainedCodec
 from fulcrum.loss.codec_fillers import CodecPerceptual, CodecReconstruction, EndToEndAlignment
 from fulcrum.loss.fillers import Alignment
+from fulcrum.networks.fillers import WORLD_TEACHERS
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Factor, Share, Within
 from fulcrum.spec.run import RunSpec

@@ -1,10 +1,10 @@
 """Qwen3-VL's language model as the text encoder, as the published 7 B pixel model has it instead of T5Gemma."""
 
-from fulcrum.encode.fillers import FolderText
-from fulcrum.encode.pretrained.describe import TEXT_PARTS, text_facts
 from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared import price
 from fulcrum.levers.shared.folder_lever import FromFolder
+from fulcrum.networks.fillers import FolderText
+from fulcrum.networks.pretrained.config_facts import TEXT_PARTS, text_facts
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Count
 from fulcrum.spec.run import RunSpec

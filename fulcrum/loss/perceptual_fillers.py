@@ -73,7 +73,7 @@ class Perceptual(PictureTerm):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
     def network(self) -> Any:
-        from fulcrum.encode.networks.world_teacher import load_teacher
+        from fulcrum.networks.teacher import load_teacher
 
         return load_teacher(self.asset)
 
@@ -133,12 +133,12 @@ class VGGLPIPS(PictureTerm):
     weight: Factor = 0.1
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.pretrained.registry import PACKAGES
+        from fulcrum.networks.pretrained.folder import PACKAGES
 
         return {f"package:{VGG_PACKAGE}/{path}": sha for path, sha in PACKAGES[VGG_PACKAGE].files.items()}
 
     def problem(self, run: RunSpec) -> str | None:
-        from fulcrum.encode.pretrained.registry import installed
+        from fulcrum.networks.pretrained.folder import installed
 
         if problem := super().problem(run):
             return problem
@@ -149,12 +149,12 @@ class VGGLPIPS(PictureTerm):
         return f"VGG needs sides of at least {VGG_LEAST} px, found {size} px" if size < VGG_LEAST else None
 
     def forward_flops(self, size: int) -> float:
-        from fulcrum.encode.pretrained.vgg import convolutions
+        from fulcrum.networks.pretrained.vision import convolutions
 
         return 2.0 * sum(side**2 * 9 * inputs * outputs for side, inputs, outputs in convolutions(size))
 
     def saved(self, size: int) -> float:
-        from fulcrum.encode.pretrained.vgg import convolutions
+        from fulcrum.networks.pretrained.vision import convolutions
 
         total, before, channels = 0.0, size, 3
         for side, inputs, outputs in convolutions(size):
@@ -165,7 +165,7 @@ class VGGLPIPS(PictureTerm):
         return total + channels * before**2
 
     def build(self, ctx: Any) -> "Term":
-        from fulcrum.encode.pretrained.vgg import load_vgg
         from fulcrum.loss.perceptual import VGGTerm
+        from fulcrum.networks.pretrained.vision import load_vgg
 
         return VGGTerm(load_vgg(), ctx.system.device)

@@ -4,10 +4,10 @@ Nothing of their size was ever run here: time, memory and price are computed (do
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.encode.fillers import FolderCodec, FolderTeacher, FolderText
 from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
 from fulcrum.loss.fillers import Alignment, FlowMatching
 from fulcrum.model.fillers import Dense, NoCondition
+from fulcrum.networks.fillers import FolderCodec, FolderTeacher, FolderText
 from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, Precision, RunSpec, Sample

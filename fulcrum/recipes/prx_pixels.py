@@ -3,10 +3,10 @@
 Nothing of their size was ever run here: time, memory and price are computed (docs/estimate.md).
 """
 
-from fulcrum.encode.fillers import FolderText, Pixels
 from fulcrum.flow.fillers import LogitNormal, XPrediction
 from fulcrum.loss.fillers import VGGLPIPS
 from fulcrum.model.fillers import Carry, Resolution
+from fulcrum.networks.fillers import FolderText, Pixels
 from fulcrum.optim.fillers import MuonRule
 from fulcrum.recipes.prx import aligned, prx_256
 from fulcrum.spec.edit import during, put, put_all

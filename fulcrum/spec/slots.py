@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
-    from fulcrum.encode.networks.protocols import Codec, TeacherNetwork, TextEncoder
     from fulcrum.flow.guide import Denoise
     from fulcrum.flow.predict import Predict
     from fulcrum.loss.term import Term
     from fulcrum.model.backbone import Backbone
     from fulcrum.model.condition import Condition
     from fulcrum.model.route import Route
+    from fulcrum.networks.protocols import Codec, TeacherNetwork, TextEncoder
     from fulcrum.optim.rule import Rule
     from fulcrum.train.average import Average
 

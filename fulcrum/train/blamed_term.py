@@ -1,7 +1,7 @@
 """Which term of the loss made a backward pass fail: each is tried alone, so that its own file is named and not torch."""
 
-from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
+from fulcrum.networks.batch import Batch
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import home
 from fulcrum.train.build import Built

@@ -13,14 +13,13 @@ from torch import Tensor
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Ids, Source
 from fulcrum.dist.machine.device import moved, settled
-from fulcrum.encode.batch import Batch, Encoder
-from fulcrum.encode.cache import Cache, Job
-from fulcrum.encode.cached_rows import RowCache, ShapedCache
-from fulcrum.encode.networks.kl_codec import IdentityCodec
-from fulcrum.encode.networks.protocols import Codec, TextEncoder
-from fulcrum.encode.networks.teacher_grid import OnGrid
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.flow.keyed_noise import DrawPlace
+from fulcrum.networks.batch import Batch, Encoder
+from fulcrum.networks.cache import Cache, Job, RowCache, ShapedCache
+from fulcrum.networks.codec import IdentityCodec
+from fulcrum.networks.protocols import Codec, TextEncoder
+from fulcrum.networks.teacher import OnGrid
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import Phase, phases

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 import torch
 
-from fulcrum.encode.batch import Batch
-from fulcrum.encode.thread_gpu import on_this_gpu
 from fulcrum.flow.draw import Draw
+from fulcrum.networks.batch import Batch
+from fulcrum.networks.network_hash import on_this_gpu
 from fulcrum.train.feed import Feed, StagedBatch
 
 AHEAD = 2  # stretches: one that is being read while one lies ready

@@ -63,7 +63,7 @@ class DiffusersStart(seam.StartFiller):
     @field_validator("path")
     @classmethod
     def _absolute(cls, path: str) -> str:
-        from fulcrum.encode.pretrained.folder import absolute
+        from fulcrum.networks.pretrained.folder import absolute
 
         return absolute(path)
 
@@ -78,7 +78,7 @@ class DiffusersStart(seam.StartFiller):
         return diffusers_weights(self.path)
 
     def hashes(self) -> dict[str, str]:
-        from fulcrum.encode.pretrained.folder import content_hash, locate
+        from fulcrum.networks.pretrained.folder import content_hash, locate
 
         return {"start": content_hash(locate(self.path, START_PARTS))}
 

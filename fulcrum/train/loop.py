@@ -12,9 +12,9 @@ from torch.nn import Parameter
 
 from fulcrum.dist.reduce import average_gradients, clip, means, total
 from fulcrum.dist.shard import held_gathered, sum_gradients
-from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
 from fulcrum.loss.term import Losses
+from fulcrum.networks.batch import Batch
 from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.phrase import described

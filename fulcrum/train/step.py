@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.encode.batch import Batch
 from fulcrum.flow import path
 from fulcrum.flow.draw import Draw
 from fulcrum.flow.predict import Predict
@@ -16,6 +15,7 @@ from fulcrum.model.backbone import Backbone, Out
 from fulcrum.model.bf16 import narrowed
 from fulcrum.model.running.passes import Passes
 from fulcrum.model.tokens import Tokens
+from fulcrum.networks.batch import Batch
 from fulcrum.spec.errors import BadInput
 from fulcrum.train.frozen_stem import follow
 

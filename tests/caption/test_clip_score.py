@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from fulcrum.caption.pair_fit import open_scorer
 from fulcrum.cli import main
 from fulcrum.data.stores.picture_store import PictureStore, read_about
+from fulcrum.networks.captioning.captioners import open_scorer
 from tests.caption.tiny_vlms import save_llava
 from tests.tiny_clip import save_clip
 

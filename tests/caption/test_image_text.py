@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from fulcrum.caption.captioner import ChatWriter, Settings
-from fulcrum.caption.prompts import SHIPPED
-from fulcrum.caption.recaption import Wish, recaption
 from fulcrum.data.caption_quality import CaptionRules
 from fulcrum.data.stores.picture_store import PictureStore
-from fulcrum.encode.pretrained.image_text import ImageText
+from fulcrum.networks.captioning.captioners import SHIPPED, ChatWriter, Settings
+from fulcrum.networks.captioning.recaption import Wish, recaption
+from fulcrum.networks.pretrained.text import ImageText
 from fulcrum.spec.errors import BadInput
 from tests.caption.tiny_vlms import save_blip, save_llava
 

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from fulcrum.advise.subjects.pair_trial import try_pairs
-from fulcrum.caption.known_world import LEAST, foreign, world_fit
 from fulcrum.cli import main
 from fulcrum.data.world.scene import render, scenes
+from fulcrum.networks.captioning.recaption import LEAST, foreign, world_fit
 
 COUNT = 32
 

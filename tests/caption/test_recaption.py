@@ -6,16 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fulcrum.caption.answer_blocks import Blocks
-from fulcrum.caption.captioner import CaptionAnswer, Settings
-from fulcrum.caption.processes import ask_part
-from fulcrum.caption.prompts import SHIPPED, chosen_prompts
-from fulcrum.caption.recaption import Recaption, Wish, recaption
 from fulcrum.data.caption_quality import CaptionRules
 from fulcrum.data.captions import NamedChooser
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.picture_store import PictureStore, read_about
 from fulcrum.data.stores.verify import check
+from fulcrum.networks.captioning.captioners import SHIPPED, CaptionAnswer, Settings, chosen_prompts
+from fulcrum.networks.captioning.recaption import Blocks, Recaption, Wish, ask_part, recaption
 from fulcrum.spec.errors import BadInput
 
 SHORT = (SHIPPED["short"],)

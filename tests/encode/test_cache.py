@@ -11,15 +11,14 @@ import torch
 
 from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
-from fulcrum.encode import network_hash as hash_room
-from fulcrum.encode.batch import Encoder, Text, most_tokens
-from fulcrum.encode.cache import Cache
-from fulcrum.encode.network_hash import network_hash
-from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.networks.world_text import WorldText, load_text
-from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.paths import Damaged
+from fulcrum.networks import network_hash as hash_room
+from fulcrum.networks.batch import Encoder, Text, most_tokens
+from fulcrum.networks.cache import Cache
+from fulcrum.networks.codec import IdentityCodec, KLCodec, load_codec
+from fulcrum.networks.network_hash import network_hash, to_unit
+from fulcrum.networks.teacher import load_teacher
+from fulcrum.networks.text import WorldText, load_text
 from fulcrum.spec.errors import BadInput
 
 SOURCE = WorldSource("validation", "synthetic", 32, 300)

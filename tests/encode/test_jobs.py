@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fulcrum.encode.cache import CHUNK, Cache, Job
 from fulcrum.files.paths import Damaged
+from fulcrum.networks.cache import CHUNK, Cache, Job
 
 COUNT = 3 * CHUNK + 7
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.encode import network_hash as room
-from fulcrum.encode.network_hash import network_hash
+from fulcrum.networks import network_hash as room
+from fulcrum.networks.network_hash import network_hash
 
 WAYS = {
     "through .data": lambda weight: weight.data.add_(1),

@@ -7,11 +7,10 @@ import torch
 from fulcrum.data.captions import Chooser, drawn_prompts, readings
 from fulcrum.data.mix import MixSource
 from fulcrum.data.source import WorldSource, order_of
-from fulcrum.encode.batch import Encoder
-from fulcrum.encode.cache import Cache
-from fulcrum.encode.cached_rows import TextCache
-from fulcrum.encode.networks.kl_codec import IdentityCodec
-from fulcrum.encode.networks.world_text import load_text
+from fulcrum.networks.batch import Encoder
+from fulcrum.networks.cache import Cache, TextCache
+from fulcrum.networks.codec import IdentityCodec
+from fulcrum.networks.text import load_text
 
 SOURCE = WorldSource("validation", "real", 32, 40)
 MIXED = Chooser(("long", "medium", "short"), (2.0, 0.0, 1.0))

@@ -16,7 +16,7 @@ from examples.emoji.recipe import emoji as recipe
 from examples.emoji.words import colour_names, long, measure, medium
 from fulcrum.data.captions import Chooser
 from fulcrum.data.stores.folder_source import FolderSource
-from fulcrum.encode.pretrained.registry import PACKAGES
+from fulcrum.networks.pretrained.folder import PACKAGES
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from tests.fake_emoji import Renderer, icon_set, names, write_packages

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from fulcrum.encode.pretrained.registry import check
 from fulcrum.files import noted_hashes
 from fulcrum.files.noted_hashes import file_hash
 from fulcrum.files.sealed import sha256_file
+from fulcrum.networks.pretrained.folder import check
 from fulcrum.spec.errors import BadInput, RunFailed
 
 

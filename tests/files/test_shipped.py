@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import fulcrum.assets
-from fulcrum.encode.networks.kl_codec import load_codec
 from fulcrum.files.shipped import NAMES, AssetError, asset_hash, card, shipped
+from fulcrum.networks.codec import load_codec
 
 FOLDER = Path(fulcrum.assets.__file__).parent
 

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.encode.fillers import Pixels
 from fulcrum.flow import path
 from fulcrum.flow.fillers import (
     FILLERS,
@@ -23,6 +22,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.loss.flow_matching import FlowMatchingTerm
 from fulcrum.loss.term import View
 from fulcrum.model.counted_flops import counted
+from fulcrum.networks.fillers import Pixels
 from fulcrum.recipes.pocket import pocket_pixels
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_pixels_1024

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.encode.pretrained.registry import PACKAGES
+from fulcrum.networks.pretrained.folder import PACKAGES
 
 for package in ("diffusers", "transformers", "ftfy", "resvg_py"):
     pytest.importorskip(package)

@@ -47,7 +47,7 @@ def test_latents_are_what_the_ecosystem_normalises_them_to(part):
     """The formulas of diffusers' own pipelines, written out."""
     from diffusers.pipelines.flux2.pipeline_flux2 import Flux2Pipeline
 
-    from fulcrum.encode.pretrained.codec import load_codec
+    from fulcrum.networks.pretrained.codec import load_codec
 
     pixels = torch.rand(2, 3, 32, 32) * 2 - 1
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_a_text_encoder_of_transformers_trains_and_draws(name, part, tiny, tmp_p
 
 
 def test_the_encoder_half_of_t5gemma_is_the_whole_models(part):
-    from fulcrum.encode.pretrained.text import load_text
+    from fulcrum.networks.pretrained.text import load_text
 
     ours = load_text(str(part("t5gemma_whole")), 16, 64)
     theirs = transformers.T5GemmaModel.from_pretrained(part("t5gemma_whole")).eval()
@@ -140,7 +140,7 @@ def test_a_teacher_with_patches_of_fourteen_reads_256_as_224(tmp_path):
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14
     )
     transformers.Dinov2Model(config).save_pretrained(tmp_path / "dino")
-    from fulcrum.encode.fillers import FolderTeacher
+    from fulcrum.networks.fillers import FolderTeacher
 
     record = FolderTeacher(name="eye", path=str(tmp_path / "dino"))
     assert record.patch == 16
@@ -162,7 +162,7 @@ def test_flux2_is_never_read_as_flux1(part, tiny, tmp_path):
 def test_missing_weights_are_not_made_up(part, tmp_path):
     from safetensors.torch import load_file, save_file
 
-    from fulcrum.encode.pretrained.text import load_text
+    from fulcrum.networks.pretrained.text import load_text
 
     cut = shutil.copytree(part("t5gemma"), tmp_path / "cut")
     weights = load_file(cut / "model.safetensors")
@@ -173,7 +173,7 @@ def test_missing_weights_are_not_made_up(part, tmp_path):
 
 
 def test_a_tokenizer_of_another_model_is_refused(part, tmp_path):
-    from fulcrum.encode.pretrained.text import load_text
+    from fulcrum.networks.pretrained.text import load_text
 
     other = shutil.copytree(part("t5"), tmp_path / "other")
     (other / "tokenizer.json").unlink()
@@ -252,8 +252,8 @@ def test_prx_asks_for_its_two_folders(part, tmp_path):
 
 
 def test_cached_latents_belong_to_their_network(part):
-    from fulcrum.encode.network_hash import network_hash
-    from fulcrum.encode.pretrained.codec import load_codec
+    from fulcrum.networks.network_hash import network_hash
+    from fulcrum.networks.pretrained.codec import load_codec
 
     one, folded = load_codec(str(part("flux2")), 2, 4), load_codec(str(part("flux2")), 4, 16)
     assert network_hash(one) == network_hash(load_codec(str(part("flux2")), 2, 4))

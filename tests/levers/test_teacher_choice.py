@@ -4,8 +4,8 @@ from typing import ClassVar
 
 import pytest
 
-from fulcrum.encode.fillers import WORLD_TEACHERS, WorldTeacher
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.networks.fillers import WORLD_TEACHERS, WorldTeacher
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fulcrum.encode.networks.teacher_grid import OnGrid, to_grid
 from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector, spatially_normalised
 from fulcrum.loss.fillers import Alignment
 from fulcrum.loss.term import View
@@ -14,6 +13,7 @@ from fulcrum.model.counted_flops import counted
 from fulcrum.model.init import initialise
 from fulcrum.model.roles import roles
 from fulcrum.model.tokens import Tokens
+from fulcrum.networks.teacher import OnGrid, to_grid
 from fulcrum.spec.edit import diff, get
 from fulcrum.spec.errors import BadInput
 
@@ -154,8 +154,8 @@ def test_teacher_tokens_are_resized_with_antialiasing():
 
 
 def test_caches_tell_grids_apart():
-    from fulcrum.encode.network_hash import network_hash
-    from fulcrum.encode.networks.world_teacher import load_teacher
+    from fulcrum.networks.network_hash import network_hash
+    from fulcrum.networks.teacher import load_teacher
 
     teacher = load_teacher()
     assert len({network_hash(OnGrid(teacher, 4)), network_hash(OnGrid(teacher, 8)), network_hash(teacher)}) == 3

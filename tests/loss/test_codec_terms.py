@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fulcrum.encode.batch import Batch
-from fulcrum.encode.networks.kl_codec import TunedCodec
 from fulcrum.flow.draw import Draw, Draws, Normal
 from fulcrum.loss.codec_fillers import CodecAlignment
 from fulcrum.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
 from fulcrum.loss.term import Coded, Losses, View
+from fulcrum.networks.batch import Batch
+from fulcrum.networks.codec import TunedCodec
 from fulcrum.train.feed import needs
 
 

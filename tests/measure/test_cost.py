@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from fulcrum.cost.codec_training import coding_flops
-from fulcrum.encode.networks.judge import load_features
-from fulcrum.encode.networks.kl_codec import KLCodec, load_codec
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.networks.world_text import load_text
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
+from fulcrum.networks.codec import KLCodec, load_codec
+from fulcrum.networks.codec_flops import coding_flops
+from fulcrum.networks.judges import load_features
+from fulcrum.networks.teacher import load_teacher
+from fulcrum.networks.text import load_text
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import PartFlops, denoiser_training_flops
 from fulcrum.spec.phrase import parse

@@ -105,7 +105,7 @@ def test_a_plan_names_its_judges():
 def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
     with pytest.raises(BadInput, match="no judge"):
         require_known(("inception",))
-    monkeypatch.setattr("fulcrum.encode.pretrained.registry.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fulcrum.networks.pretrained.folder.importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="not installed"):
         require_known(("vgg",))
     require_known(())
@@ -113,7 +113,7 @@ def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
 
 def test_a_judge_whose_network_an_arm_learns_from_is_refused_before_training(monkeypatch, tmp_path):
     """LPIPS through VGG would win by construction on what VGG judges."""
-    monkeypatch.setattr("fulcrum.encode.pretrained.registry.installed", lambda name: tmp_path / name)
+    monkeypatch.setattr("fulcrum.networks.pretrained.folder.installed", lambda name: tmp_path / name)
     monkeypatch.setattr(requirements, "require_known", lambda judges: None)
     base = {"title": "t", "baseline": "spark + pixels + x_prediction", "arms": ["lpips(network=vgg)"], "seeds": [0, 1]}
     plan = from_plain({**base, "judges": ["vgg"]})

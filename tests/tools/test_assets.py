@@ -11,8 +11,8 @@ import torch
 
 from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import scenes
-from fulcrum.encode.networks.world_text import PAD
 from fulcrum.files.shipped import shipped
+from fulcrum.networks.text import PAD
 from tools.assets import build as builder
 from tools.assets.build import PARTS, build, main
 from tools.assets.fit import Effort, fit

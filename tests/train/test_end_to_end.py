@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.encode.networks.kl_codec import TunedCodec, load_codec
 from fulcrum.interop.diffusers import pipeline_of
 from fulcrum.interop.exported_codec import export_codec
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
 from fulcrum.model.counted_flops import counted
+from fulcrum.networks.codec import TunedCodec, load_codec
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.distributed.utils import _to_kwargs
 
-from fulcrum.encode.batch import Batch
 from fulcrum.flow.draw import Draw
+from fulcrum.networks.batch import Batch
 from fulcrum.train.feed import Feed
 
 

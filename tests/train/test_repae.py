@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from fulcrum.dist.reduce import clip
-from fulcrum.encode.networks.world_teacher import load_teacher
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.model.counted_flops import counted
 from fulcrum.model.packed_text import ALIGN
+from fulcrum.networks.teacher import load_teacher
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import sizes_of, stem_flops
 from fulcrum.spec.phrase import parse

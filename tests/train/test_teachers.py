@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.encode.cached_rows import RowCache
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.networks.cache import RowCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.train.build import assemble, build
@@ -51,7 +51,7 @@ def test_rows_are_read_until_the_end_of_the_term_and_no_longer(tiny, cache, micr
 
 
 def test_no_teacher_is_built_where_no_term_asks(tiny, cache, monkeypatch):
-    from fulcrum.encode.fillers import WorldTeacher
+    from fulcrum.networks.fillers import WorldTeacher
 
     def refuse(self, ctx):
         raise AssertionError("built")
@@ -64,9 +64,8 @@ def test_no_teacher_is_built_where_no_term_asks(tiny, cache, monkeypatch):
 
 
 def test_tokens_come_on_the_models_grid_and_belong_to_the_pictures(tiny, cache):
-    from fulcrum.encode.networks.teacher_grid import to_grid
-    from fulcrum.encode.networks.world_teacher import load_teacher
-    from fulcrum.encode.unit_pixels import to_unit
+    from fulcrum.networks.network_hash import to_unit
+    from fulcrum.networks.teacher import load_teacher, to_grid
 
     feed = Feed(tiny("spark + repa"), 0, cache)
     batch, _ = feed.at(8)

@@ -25,15 +25,13 @@ from safetensors.torch import save
 from torch import nn
 
 from fulcrum.data.world.scene import WORLD_VERSION
-from fulcrum.encode.networks.judge import load_features, load_judge
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.pair_score import load_score
-from fulcrum.encode.networks.second_judge import load_second_judge
-from fulcrum.encode.networks.world_captioner import load_captioner
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.sealed import sha256_bytes
+from fulcrum.networks.captioner import load_captioner, load_score
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.judges import load_features, load_judge, load_second_judge
+from fulcrum.networks.teacher import load_teacher
+from fulcrum.networks.text import load_text
 from tools.assets.fit import Effort, Progress
 from tools.assets.fit_captioner import EFFORT as CAPTIONER
 from tools.assets.fit_captioner import fit_captioner, measure_captioner

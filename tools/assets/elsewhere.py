@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.encode.networks.world_teacher import PATCH
+from fulcrum.networks.teacher import PATCH
 from tools.assets import outlines as o
 from tools.assets import patterns as p
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Scenes, scenes, tokenize
 from fulcrum.data.world.words import WORDS, captions
-from fulcrum.encode.networks.world_captioner import END, PAD, WorldCaptioner, word_dice
-from fulcrum.encode.unit_pixels import to_unit
+from fulcrum.networks.captioner import END, PAD, WorldCaptioner, word_dice
+from fulcrum.networks.network_hash import to_unit
 from tools.assets.fit import Effort, Loss, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, disturbed, pictures
 from tools.assets.told import marks, mentions_right

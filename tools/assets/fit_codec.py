@@ -15,11 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fulcrum.data.world.scene import Scenes
-from fulcrum.encode.networks.autoencoder_kl import Downsample, ResnetBlock, Upsample
-from fulcrum.encode.networks.kl_codec import KLCodec
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash
+from fulcrum.networks.codec import Downsample, KLCodec, ResnetBlock, Upsample
+from fulcrum.networks.network_hash import to_bytes, to_unit
+from fulcrum.networks.teacher import load_teacher
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, pictures
 

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fulcrum.data.world import scene as v
-from fulcrum.encode.networks.judge import FeatureNet
-from fulcrum.encode.unit_pixels import to_bytes, to_unit
+from fulcrum.networks.judges import FeatureNet
+from fulcrum.networks.network_hash import to_bytes, to_unit
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, Pictures, blurred, disturbed, pictures
 

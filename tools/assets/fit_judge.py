@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fulcrum.data.world import scene as v
-from fulcrum.encode.networks.judge import AttributeJudge
-from fulcrum.encode.networks.second_judge import PatchJudge
-from fulcrum.encode.unit_pixels import to_unit
+from fulcrum.networks.judges import AttributeJudge, PatchJudge
+from fulcrum.networks.network_hash import to_unit
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import ATTRIBUTES, DOMAINS, Pictures, disturbed, pictures
 

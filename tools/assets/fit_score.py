@@ -18,11 +18,11 @@ from torch import Tensor
 from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.words import MAX_TOKENS, STYLES, captions
-from fulcrum.encode.networks.pair_score import READS, PairScore, Scorer, by_place
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.networks.world_text import load_text
-from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.shipped import asset_hash
+from fulcrum.networks.captioner import READS, PairScore, Scorer, by_place
+from fulcrum.networks.network_hash import to_unit
+from fulcrum.networks.teacher import load_teacher
+from fulcrum.networks.text import load_text
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import DOMAINS, pictures
 

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.second_judge import PatchJudge
-from fulcrum.encode.unit_pixels import to_unit
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.judges import PatchJudge
+from fulcrum.networks.network_hash import to_unit
 from tools.assets.crowds import crowds
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.fit_judge import CLASSES

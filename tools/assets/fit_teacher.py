@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fulcrum.encode.networks.world_teacher import PATCH, Teacher
-from fulcrum.encode.unit_pixels import to_unit
+from fulcrum.networks.network_hash import to_unit
+from fulcrum.networks.teacher import PATCH, Teacher
 from tools.assets.elsewhere import MAP, Elsewhere, Lesson
 from tools.assets.fit import Effort, Progress, fit
 from tools.assets.pictures import unlabelled

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Scenes, scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
-from fulcrum.encode.networks.world_text import HIDDEN, PAD, START, Tokenizer, WorldText
+from fulcrum.networks.text import HIDDEN, PAD, START, Tokenizer, WorldText
 from tools.assets.fit import Effort, Progress, fit
 
 EFFORT = Effort(steps=800, batch=64, lr=2e-3, seed=41)

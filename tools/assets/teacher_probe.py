@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Scenes
-from fulcrum.encode.networks.world_teacher import PATCH, Teacher
-from fulcrum.encode.unit_pixels import to_unit
 from fulcrum.files.shipped import card
+from fulcrum.networks.network_hash import to_unit
+from fulcrum.networks.teacher import PATCH, Teacher
 from tools.assets.pictures import ATTRIBUTES, DOMAINS, pictures
 
 QUESTIONS = {

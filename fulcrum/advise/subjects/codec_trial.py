@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fulcrum.data.readers.pictures import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.picture_store import ABOUT, PictureStore
-from fulcrum.encode.fillers import FolderCodec
+from fulcrum.networks.fillers import FolderCodec
 from fulcrum.spec.errors import BadInput
 
 PICTURES, SIDE = 32, 256
@@ -32,7 +32,7 @@ def try_codec(data: str, codec: str, pictures: int = PICTURES, side: int = SIDE)
     """Encode and decode some pictures, cut and resized to squares; pictures that cannot be opened are passed over."""
     import torch
 
-    from fulcrum.encode.unit_pixels import to_unit
+    from fulcrum.networks.network_hash import to_unit
 
     built = FolderCodec.model_validate({"path": codec}).build(None)
     given = list(islice(_pictures(data, side), pictures))

@@ -8,12 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.caption.captioner import WORLD
-from fulcrum.caption.known_world import foreign
-from fulcrum.caption.pair_fit import BATCH, open_scorer
 from fulcrum.data.readers.pictures import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.picture_store import ABOUT, PictureStore
+from fulcrum.networks.captioning.captioners import BATCH, WORLD, open_scorer
+from fulcrum.networks.captioning.recaption import foreign
 from fulcrum.spec.errors import BadInput, nearest
 
 PAIRS = 512
@@ -93,8 +92,7 @@ def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
     if scorer != WORLD:
         return [True] * len(texts)
     from fulcrum.data.world.scene import tokenize
-    from fulcrum.encode.networks.world_text import LONGEST, load_text
-    from fulcrum.encode.unknown_words import MOST_UNKNOWN
+    from fulcrum.networks.text import LONGEST, MOST_UNKNOWN, load_text
 
     known, words = load_text().tokenizer.index, [tokenize(text) for text in texts]
     return [0 < len(some) < LONGEST and sum(one not in known for one in some) <= MOST_UNKNOWN * len(some) for some in words]

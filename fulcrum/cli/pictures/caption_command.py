@@ -71,11 +71,9 @@ def caption(
     Nothing is overwritten: the old captions stay under their names, and the new ones say who wrote them, when, and what was
     asked. Killed, the same command goes on. Then: --set "data.caption=named_captions(names=('recap_long',))"
     """
-    from fulcrum.caption.captioner import Settings
-    from fulcrum.caption.processes import ask_on_ray, ask_with_processes
-    from fulcrum.caption.prompts import chosen_prompts
-    from fulcrum.caption.recaption import Recaption, Wish
     from fulcrum.data.caption_quality import CaptionRules
+    from fulcrum.networks.captioning.captioners import Settings, chosen_prompts
+    from fulcrum.networks.captioning.recaption import Recaption, Wish, ask_on_ray, ask_with_processes
 
     wish = Wish(
         store,
@@ -106,11 +104,11 @@ def caption(
 
 def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]:
     """Facts for scripts, lines for people."""
-    from fulcrum.caption.captioner import WORLD
     from fulcrum.data.caption_quality import statistics_lines
     from fulcrum.data.stores.importing import ledger_lines
     from fulcrum.data.stores.picture_store import LEDGER
     from fulcrum.files.sealed import read_json
+    from fulcrum.networks.captioning.captioners import WORLD
 
     about, new = done.about, list(wish.columns().values())
     warning = _foreign(to) if WORLD in (wish.model, wish.scorer) else ""
@@ -131,8 +129,8 @@ def _summary(to: Path, wish: Any, done: Any) -> tuple[dict[str, Any], list[str]]
 
 
 def _foreign(to: Path) -> str:
-    from fulcrum.caption.known_world import foreign_store
     from fulcrum.data.stores.picture_store import PictureStore
+    from fulcrum.networks.captioning.recaption import foreign_store
 
     return foreign_store(PictureStore(to, verify=False))
 

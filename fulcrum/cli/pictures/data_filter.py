@@ -95,7 +95,7 @@ def _scores(store: Path, caption: str, table: Path | None, scorer: str, held_out
         about = read_about(local_folder(store))
         return read_scores(table, about["count"], about["content"])
     if scorer:
-        from fulcrum.caption.pair_fit import score_rows
+        from fulcrum.networks.captioning.captioners import score_rows
 
         return score_rows(store, scorer, caption, held_out, tell)
     return None

@@ -107,8 +107,7 @@ def _unreadable(folder: Path, size: int, names: tuple[str, ...]) -> str:
     """Why the embedded text encoder cannot take these captions; empty if it can."""
     from fulcrum.data.buckets import open_pictures
     from fulcrum.data.captions import NamedChooser
-    from fulcrum.encode.networks.world_text import load_text
-    from fulcrum.encode.unknown_words import unread
+    from fulcrum.networks.text import load_text, unread
 
     try:
         source = open_pictures(str(folder), "train", size, None, 1, 1)
@@ -130,7 +129,7 @@ def _refused(recipe: str, settings: list[str]) -> list[str]:
 
 
 def _installed() -> bool:
-    from fulcrum.encode.pretrained.registry import package_folder
+    from fulcrum.networks.pretrained.folder import package_folder
 
     try:
         package_folder(MINILM)

@@ -70,7 +70,7 @@ def sample(
     Several seeds, guidances, step counts or runs (--against) are drawn with the same noises and compared on one sheet.
     Every PNG says how it was drawn: prompt, seed, key and settings.
     """
-    from fulcrum.encode.unknown_words import misread, readable
+    from fulcrum.networks.text import misread, readable
     from fulcrum.train.drawing.comparison import MOST_SHOWN, comparison_sheet, drawn, rows_of, variants_of
     from fulcrum.train.drawing.picture_size import picture_size
 

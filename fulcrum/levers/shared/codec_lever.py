@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from fulcrum.encode.fillers import KL
 from fulcrum.levers.base import Lever
+from fulcrum.networks.fillers import KL
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from fulcrum.encode.fillers import FolderCodec, FolderTeacher
-from fulcrum.encode.pretrained.describe import CODEC_PARTS, TEACHER_PARTS, codec_facts, teacher_facts
-from fulcrum.encode.pretrained.folder import locate
 from fulcrum.levers.base import Built, Cost, Lever
 from fulcrum.levers.shared import price
+from fulcrum.networks.fillers import FolderCodec, FolderTeacher
+from fulcrum.networks.pretrained.config_facts import CODEC_PARTS, TEACHER_PARTS, codec_facts, teacher_facts
+from fulcrum.networks.pretrained.folder import locate
 from fulcrum.spec.edit import put, put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import bytes_per_parameter, denoiser_training_flops, parameters, step_memory

@@ -2,9 +2,9 @@
 
 from typing import Any, Literal
 
-from fulcrum.encode.fillers import WORLD_TEACHERS
 from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
+from fulcrum.networks.fillers import WORLD_TEACHERS
 from fulcrum.spec.run import RunSpec
 
 

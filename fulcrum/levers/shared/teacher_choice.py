@@ -1,6 +1,6 @@
 """Which embedded teacher a lever learns from: the default, which was told nothing of the world, or the supervised one."""
 
-from fulcrum.encode.fillers import WORLD_TEACHERS, WorldTeacher
+from fulcrum.networks.fillers import WORLD_TEACHERS, WorldTeacher
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
 

@@ -2,9 +2,9 @@
 
 from typing import Any, ClassVar
 
-from fulcrum.cost.codec_training import codec_parameters, tuning_flops
-from fulcrum.encode.fillers import KL, TunedKL
 from fulcrum.levers.base import Built, Cost, Lever
+from fulcrum.networks.codec_flops import codec_parameters, tuning_flops
+from fulcrum.networks.fillers import KL, TunedKL
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters

@@ -11,9 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fulcrum.encode.pretrained.folder import config_of, content_hash, locate, tokenizer_files, tokenizer_of
-from fulcrum.encode.pretrained.load import class_of, read
 from fulcrum.measure.features.extractor import Extractor, antialiased, digest_of
+from fulcrum.networks.pretrained.folder import (
+    class_of,
+    config_of,
+    content_hash,
+    locate,
+    read,
+    tokenizer_files,
+    tokenizer_of,
+)
 from fulcrum.spec.errors import BadInput
 
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])

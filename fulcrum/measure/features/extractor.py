@@ -96,8 +96,8 @@ def digest_of(*facts: Any) -> str:
 
 
 def embedded(_: str = "") -> Extractor:
-    from fulcrum.encode.networks.judge import load_features
     from fulcrum.files.shipped import asset_hash
+    from fulcrum.networks.judges import load_features
 
     network = load_features()
     return Extractor(
@@ -113,14 +113,14 @@ def embedded(_: str = "") -> Extractor:
 
 def attributes() -> Extractor:
     """The judge of what stands where in a picture of the embedded world; its answers are asked for with the truth."""
-    from fulcrum.encode.networks.judge import load_judge
+    from fulcrum.networks.judges import load_judge
 
     return _of_judge("attributes", "judge", load_judge())
 
 
 def second_attributes() -> Extractor:
     """Another judge of the same, which checks the first."""
-    from fulcrum.encode.networks.second_judge import load_second_judge
+    from fulcrum.networks.judges import load_second_judge
 
     return _of_judge("attributes_second", "judge_second", load_second_judge())
 

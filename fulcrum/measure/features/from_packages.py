@@ -5,13 +5,12 @@ B images, d feature width
 
 from torch import Tensor
 
-from fulcrum.encode.pretrained.lite import WIDTH as LITE_WIDTH
-from fulcrum.encode.pretrained.lite import load_lite0
-from fulcrum.encode.pretrained.registry import installed
-from fulcrum.encode.pretrained.vgg import VGG_WIDTH, load_vgg
 from fulcrum.files.noted_hashes import file_hash
 from fulcrum.files.paths import at_home
 from fulcrum.measure.features.extractor import Extractor, antialiased, digest_of
+from fulcrum.networks.pretrained.folder import installed
+from fulcrum.networks.pretrained.vision import VGG_WIDTH, load_lite0, load_vgg
+from fulcrum.networks.pretrained.vision import WIDTH as LITE_WIDTH
 
 SIDE = 128  # pixels that Lite0 reads: trained at 224, but of small pictures those are blown-up blur, at thrice the time
 

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fulcrum.data.fillers import World
-from fulcrum.encode.fillers import Pixels
 from fulcrum.levers.base import ANY, Claim
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import METRICS
+from fulcrum.networks.fillers import Pixels
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
 from fulcrum.report.wording.claim_sentences import NO_DIFFERENCE

@@ -1,7 +1,7 @@
 """What a study ran, for its page: the plan's choices, what the baseline is, its data and its text encoder in words."""
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.encode.fillers import EmbeddedText
+from fulcrum.networks.fillers import EmbeddedText
 from fulcrum.report.schema import PlanFacts
 from fulcrum.spec.edit import get
 from fulcrum.spec.run import RunSpec

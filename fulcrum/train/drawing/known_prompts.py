@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fulcrum.encode.networks.protocols import TextEncoder
+from fulcrum.networks.protocols import TextEncoder
 
 
 class KnownPrompts:

@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fulcrum.dist.machine.device import moved, settled
-from fulcrum.encode.networks.protocols import Codec, TextEncoder
-from fulcrum.encode.unknown_words import readable
 from fulcrum.flow import keyed_noise
 from fulcrum.flow.guide import Denoise
 from fulcrum.flow.sample import SOLVERS
 from fulcrum.model.running.frozen_backbone import FrozenBackbone
 from fulcrum.model.running.frozen_block import FrozenRunner
+from fulcrum.networks.protocols import Codec, TextEncoder
+from fulcrum.networks.text import readable
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import AllWeights, RunSpec, System

@@ -3,13 +3,13 @@
 from collections.abc import Collection
 from typing import Any
 
-from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
-from fulcrum.encode.pretrained.folder import HUB, absolute, config_of, locate
 from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import read_json
 from fulcrum.flow.fillers import Velocity, XPrediction
 from fulcrum.interop.exported_pipeline import INDEX
 from fulcrum.model.fillers import NoCondition, Resolution
+from fulcrum.networks.fillers import FolderCodec, FolderText, Pixels
+from fulcrum.networks.pretrained.folder import HUB, absolute, config_of, locate
 from fulcrum.spec.edit import inside, put_all
 from fulcrum.spec.errors import BadInput, shown
 from fulcrum.spec.run import RunSpec

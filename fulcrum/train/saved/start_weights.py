@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fulcrum.encode.pretrained.folder import locate
 from fulcrum.interop.diffusers import require_fit, tensors
 from fulcrum.model.adapter import is_beside
 from fulcrum.model.init import draw, fan_in
+from fulcrum.networks.pretrained.folder import locate
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.train.build import Context, backbone_of

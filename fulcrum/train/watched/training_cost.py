@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from fulcrum.cost.codec_training import tuning_flops
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.model.counted_flops import counted
+from fulcrum.networks.codec_flops import tuning_flops
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import (
     TEXT_TOKENS,
@@ -71,8 +71,7 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
 
     prompts  captions as the run has them: their lengths decide what text costs
     """
-    from fulcrum.encode.networks.judge import load_features, load_judge
-    from fulcrum.encode.networks.second_judge import load_second_judge
+    from fulcrum.networks.judges import load_features, load_judge, load_second_judge
 
     words = list(prompts)[:BATCH]
     if len(words) < BATCH:

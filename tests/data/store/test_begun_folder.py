@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from fulcrum.caption.prompts import SHIPPED
-from fulcrum.caption.recaption import Recaption, Wish, recaption
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.derived_store import FilterRules, derive, filter_store
 from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.importing import Options
 from fulcrum.data.stores.picture_store import read_about
 from fulcrum.data.stores.verify import check
+from fulcrum.networks.captioning.captioners import SHIPPED
+from fulcrum.networks.captioning.recaption import Recaption, Wish, recaption
 from fulcrum.spec.errors import BadInput
 
 LARGE = FilterRules(least_side=10)  # every picture stays

@@ -113,7 +113,7 @@ def test_nobody_scores_what_will_be_refused(album, tmp_path, capsys, monkeypatch
     def scored(*asked):
         raise AssertionError("scored")
 
-    monkeypatch.setattr("fulcrum.caption.pair_fit.score_rows", scored)
+    monkeypatch.setattr("fulcrum.networks.captioning.captioners.score_rows", scored)
     (tmp_path / "other.partial").mkdir()
     (tmp_path / "other.partial" / "notes.txt").write_text("mine")
     for words, said in (

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from fulcrum.cli import main
-from fulcrum.encode import cache
+from fulcrum.networks import cache
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

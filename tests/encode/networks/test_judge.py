@@ -5,13 +5,12 @@ import pytest
 import torch
 
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.networks.judge import AttributeJudge, load_features, load_judge
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.second_judge import PatchJudge, load_second_judge
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import asset_hash, card
 from fulcrum.measure.floors import noise_pictures
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.judges import AttributeJudge, PatchJudge, load_features, load_judge, load_second_judge
+from fulcrum.networks.network_hash import to_bytes, to_unit
+from fulcrum.networks.teacher import load_teacher
 from tools.assets.crowds import crowds
 from tools.assets.fit_features import frechet, measure_features
 from tools.assets.fit_judge import accuracy

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.networks.kl_codec import IdentityCodec, KLCodec, load_codec
-from fulcrum.encode.unit_pixels import to_bytes, to_side, to_unit
 from fulcrum.files.shipped import card
+from fulcrum.networks.codec import IdentityCodec, KLCodec, load_codec
+from fulcrum.networks.network_hash import to_bytes, to_side, to_unit
 from tools.assets.fit_codec import psnr
 
 

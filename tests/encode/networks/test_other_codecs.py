@@ -9,16 +9,16 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.fillers import KL, Pixels, TunedKL
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.unit_pixels import to_bytes, to_unit
 from fulcrum.files.shipped import NAMES, card
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.latent_alignment import UseLatentAlignment
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.metrics.validation_loss import ValidationLoss
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.fillers import KL, Pixels, TunedKL
+from fulcrum.networks.network_hash import to_bytes, to_unit
+from fulcrum.networks.teacher import load_teacher
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply

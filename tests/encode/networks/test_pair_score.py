@@ -12,13 +12,13 @@ import fulcrum.assets
 from fulcrum.data.captions import Chooser, readings
 from fulcrum.data.mix import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
-from fulcrum.encode.batch import Encoder
-from fulcrum.encode.cache import Cache
-from fulcrum.encode.networks.kl_codec import load_codec
-from fulcrum.encode.networks.pair_score import Scorer, load_score, load_scorer
-from fulcrum.encode.networks.world_teacher import load_teacher
-from fulcrum.encode.networks.world_text import load_text
 from fulcrum.files.shipped import AssetError, card
+from fulcrum.networks.batch import Encoder
+from fulcrum.networks.cache import Cache
+from fulcrum.networks.captioner import Scorer, load_score, load_scorer
+from fulcrum.networks.codec import load_codec
+from fulcrum.networks.teacher import load_teacher
+from fulcrum.networks.text import load_text
 from tools.assets.fit_score import auc
 
 SOURCE = WorldSource("validation", "real", 32, 250, mislabelled=0.2)

@@ -6,8 +6,8 @@ import torch
 
 from fulcrum.data.world.scene import render, scenes
 from fulcrum.data.world.words import captions
-from fulcrum.encode.networks.world_captioner import WorldCaptioner, load_captioner, spelled, word_dice
 from fulcrum.files.shipped import card
+from fulcrum.networks.captioner import WorldCaptioner, load_captioner, spelled, word_dice
 from tools.assets.fit_captioner import STYLES, tags
 from tools.assets.told import background_of, background_told, marks, mentions_right, objects_of, objects_told
 

@@ -8,9 +8,8 @@ import torch
 
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import WORDS, captions
-from fulcrum.encode.networks.world_text import START, UNKNOWN, Tokenizer, WorldText, load_text
-from fulcrum.encode.unknown_words import misread
 from fulcrum.files.shipped import card
+from fulcrum.networks.text import START, UNKNOWN, Tokenizer, WorldText, load_text, misread
 from tools.assets.fit_text import measure_text
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fulcrum.encode.fillers import FolderCodec, FolderText
-from fulcrum.encode.pretrained import folder as place
 from fulcrum.files import noted_hashes
+from fulcrum.networks.fillers import FolderCodec, FolderText
+from fulcrum.networks.pretrained import folder as place
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 

@@ -6,13 +6,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fulcrum.encode.fillers import FolderText
-from fulcrum.encode.pretrained import registry
-from fulcrum.encode.pretrained.folder import locate
-from fulcrum.encode.pretrained.lite import Lite0, load_lite0
-from fulcrum.encode.pretrained.registry import PACKAGES, Package, check, installed
-from fulcrum.encode.pretrained.vgg import VGG, VGG_STAGES, load_vgg
 from fulcrum.measure.features.extractor import load_extractor
+from fulcrum.networks.fillers import FolderText
+from fulcrum.networks.pretrained import folder as registry
+from fulcrum.networks.pretrained.folder import PACKAGES, Package, check, installed, locate
+from fulcrum.networks.pretrained.vision import VGG, VGG_STAGES, Lite0, load_lite0, load_vgg
 from fulcrum.spec.errors import BadInput
 
 

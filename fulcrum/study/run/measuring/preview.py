@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from fulcrum.dist.reduce import of_first
-from fulcrum.encode.unknown_words import readable
+from fulcrum.networks.text import readable
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts

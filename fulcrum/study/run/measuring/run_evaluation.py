@@ -17,8 +17,6 @@ from fulcrum.dist.machine.device import moved
 from fulcrum.dist.precision import bf16_products
 from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.dist.reduce import total
-from fulcrum.encode.batch import Encoder
-from fulcrum.encode.cache import Cache
 from fulcrum.flow.draw import Draws
 from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
@@ -26,6 +24,8 @@ from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
 from fulcrum.model.running.frozen_block import FrozenRunner
+from fulcrum.networks.batch import Encoder
+from fulcrum.networks.cache import Cache
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import tree

@@ -1,1 +1,0 @@
-"""Frozen networks and the caches of what they say: codec, text, teacher, judges."""

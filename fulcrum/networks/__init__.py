@@ -1,0 +1,1 @@
+"""Frozen networks (codecs, text encoders, teachers, judges) and the cache of their outputs."""

@@ -1,0 +1,1 @@
+"""Write new captions for the pictures of a store."""

@@ -1,0 +1,1 @@
+"""Pretrained networks from a folder or a model hub."""
