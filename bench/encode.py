@@ -23,8 +23,8 @@ from fulcrum.networks.batch import Encoder
 from fulcrum.networks.cache import Cache, RowCache
 from fulcrum.networks.network_hash import to_unit
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble
+from fulcrum.training.feed import Feed
 
 READ = 20_000  # latents of each reading
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.dist.machine.compiled_code import FOLDER, compiles_here
+from fulcrum.training.dist.compiled_code import FOLDER, compiles_here
 
 ARM, SEEDS, SAMPLES = "bf16_storage", 3, 512
 QUICK = 24  # cells of examples/quick.toml

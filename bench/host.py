@@ -35,20 +35,19 @@ import torch
 
 from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
-from fulcrum.dist.machine.device import moved
 from fulcrum.files.array_store import ArrayStore
-from fulcrum.flow.draw import Draw, Draws
-from fulcrum.flow.time import LogitNormalTime
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.networks.batch import Batch, Encoder
 from fulcrum.networks.cache import RowCache, TextCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed, Ready, StagedBatch
-from fulcrum.train.feed_ahead import AHEAD, FeedAhead, Stretch
-from fulcrum.train.loop import all_stretches, gradients
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.machine import moved
+from fulcrum.training.feed import AHEAD, Feed, FeedAhead, Ready, StagedBatch, Stretch
+from fulcrum.training.flow.flow import LogitNormalTime
+from fulcrum.training.flow.noise import Draw, Draws
+from fulcrum.training.loop import all_stretches, gradients
 
 MOST_LOST = 0.03
 CHUNK = 16  # samples of a chunk here: a large one would only make the files larger

@@ -142,12 +142,12 @@ def checkpoints(count: int, folder: Path) -> LoadResult:
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
     from fulcrum.spec.run import System
-    from fulcrum.train.build import assemble
-    from fulcrum.train.feed import Feed
-    from fulcrum.train.saved import checkpoint
-    from fulcrum.train.saved.run_folder import RunFolder
-    from fulcrum.train.saved.saver import Saver
-    from fulcrum.train.state import State
+    from fulcrum.training import checkpoint
+    from fulcrum.training.build import assemble
+    from fulcrum.training.checkpoint import State
+    from fulcrum.training.feed import Feed
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.saver import Saver
 
     run = parse("spark + ema", CATALOG, ["model.width=64", "model.depth=4", "model.heads=2", "data.source.count=64"]).run
     built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"))

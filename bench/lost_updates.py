@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.optim.storage import stalled_share
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import Built, assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.build import Built, assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import train
+from fulcrum.training.optim.optimizers import stalled_share
 
 PUBLISHED_RATE, PUBLISHED_WIDTH = 1e-4, 1792
 

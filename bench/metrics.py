@@ -236,7 +236,7 @@ def child(what: str, n: int) -> None:
 
 
 def peak() -> float:
-    from fulcrum.train.watched.training_cost import peak_memory
+    from fulcrum.training.cost_record import peak_memory
 
     return peak_memory() / 2**20
 

@@ -3,7 +3,7 @@
     python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--recipes spark pocket] [--large] [--json]
 
 Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, MLP ratio 3.5):
-  ours     fulcrum.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
+  ours     fulcrum.training.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
   torch    torch.optim.Muon as it is: matrix by matrix, always in bf16
   fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the same
 A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
@@ -29,9 +29,8 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from fulcrum.model.bf16 import Cast
-from fulcrum.optim.muon import MATCH_ADAMW, Muon
-from fulcrum.optim.orthogonal import EPS, STEPS, A, B, C
+from fulcrum.training.model.layers import Cast
+from fulcrum.training.optim.muon import EPS, MATCH_ADAMW, STEPS, A, B, C, Muon
 
 WIDTH, DEPTH, RATIO = 128, 6, 3.5
 
@@ -94,9 +93,9 @@ def ratio(peer: list[float], ours: list[float], draws: int = 2000) -> tuple[floa
 
 def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     """Median seconds of one forward and backward of pocket's denoiser, without the optimizer."""
-    from fulcrum.model.backbone import Backbone
-    from fulcrum.model.init import initialise
-    from fulcrum.model.running.passes import Passes
+    from fulcrum.training.model.layers import initialise
+    from fulcrum.training.model.passes import Passes
+    from fulcrum.training.model.transformer import Backbone
 
     side = int(tokens**0.5)
     model = Backbone(channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO)
@@ -112,10 +111,10 @@ def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
     from fulcrum import phrase
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import System
-    from fulcrum.train.build import assemble
-    from fulcrum.train.feed import Feed
-    from fulcrum.train.loop import after, train
-    from fulcrum.train.state import State
+    from fulcrum.training.build import assemble
+    from fulcrum.training.checkpoint import State
+    from fulcrum.training.feed import Feed
+    from fulcrum.training.loop import after, train
 
     run = put(phrase(text), "data.source.count", 512)
     built = assemble(run, 0, System(threads=torch.get_num_threads(), compile=True), Feed(run, 0, cache))

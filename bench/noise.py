@@ -20,8 +20,9 @@ import torch
 from numpy.typing import NDArray
 
 from fulcrum.data.source import _block, order
-from fulcrum.flow import gaussian, keyed_noise
 from fulcrum.spec.keyed import key
+from fulcrum.training.flow import noise as gaussian
+from fulcrum.training.flow import noise as keyed_noise
 
 SHAPES = ((32, 512), (1024, 512), (32, 16_384))  # rows, numbers in each
 BATCH = 64

@@ -34,15 +34,15 @@ def work(asked: argparse.Namespace) -> None:
     """One rank, started by `launched`: trains some steps and prints what they took."""
     import torch
 
-    from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.dist.processes.start import start
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
     from fulcrum.spec.run import System
-    from fulcrum.train.build import assemble
-    from fulcrum.train.feed import Feed
-    from fulcrum.train.loop import after, train
-    from fulcrum.train.state import State
+    from fulcrum.training.build import assemble
+    from fulcrum.training.checkpoint import State
+    from fulcrum.training.dist.compiled_code import compiles_here
+    from fulcrum.training.dist.ranks import start
+    from fulcrum.training.feed import Feed
+    from fulcrum.training.loop import after, train
 
     torch.set_num_threads(1)
     run = parse(asked.recipe, CATALOG, asked.set).run

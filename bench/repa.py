@@ -23,10 +23,10 @@ import torch
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import Built, assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.state import State
+from fulcrum.training.build import Built, assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
 
 TARGET = 1.08  # of repa on pocket
 

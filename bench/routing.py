@@ -46,8 +46,7 @@ def model_of(name: str) -> Any:
     """The same random weights for all, none of them zero: a gate that is shut would let arithmetic be skipped."""
     import torch
 
-    from fulcrum.model.backbone import Backbone
-    from fulcrum.model.route import CarryRoute, FuseRoute
+    from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
 
     routes = {"dense": lambda: None, "tread": lambda: CarryRoute(*SPAN), "sprint": lambda: FuseRoute(*SPAN, WIDTH)}
     model = Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT, route=routes[name]())
@@ -78,8 +77,8 @@ def batches(name: str, tokens: int) -> list[tuple[Any, ...]]:
 def contestant(name: str, tokens: int, threads: int, compiled: bool, pipe: Connection) -> None:
     import torch
 
-    from fulcrum.model.running.passes import Passes
-    from fulcrum.model.running.run_block import compile_backbone
+    from fulcrum.training.model.passes import Passes
+    from fulcrum.training.model.transformer import compile_backbone
 
     torch.set_num_threads(threads)
     model, data, taken = model_of(name), batches(name, tokens), 0
@@ -143,8 +142,7 @@ def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:
     """
     import torch
 
-    from fulcrum.model.rope import rotary_table
-    from fulcrum.model.tokens import Tokens, gather_rows
+    from fulcrum.training.model.layers import Tokens, gather_rows, rotary_table
 
     rows, keep, side, route = len(batch[0]), batch[3], round(tokens**0.5), model.route
     if keep is None:
@@ -173,7 +171,7 @@ def attention(rows: int, queries: int, keys: int) -> float:
     """Seconds of one block's attention, forward and backward."""
     import torch
 
-    from fulcrum.model.attention import attend
+    from fulcrum.training.model.transformer import attend
 
     q = torch.randn(rows, queries, HEADS, WIDTH // HEADS, requires_grad=True)
     k, v = (torch.randn(rows, keys, HEADS, WIDTH // HEADS, requires_grad=True) for _ in range(2))

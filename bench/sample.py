@@ -32,8 +32,8 @@ def painter_of(recipe: str) -> Any:
     import torch
 
     from fulcrum.recipes import pocket, spark
-    from fulcrum.train.build import build
-    from fulcrum.train.drawing.painter import Painter
+    from fulcrum.training.build import build
+    from fulcrum.training.painter import Painter
 
     run = {"spark": spark.spark, "pocket": pocket.pocket}[recipe]()
     generator = torch.Generator().manual_seed(0)
@@ -49,10 +49,9 @@ class Peer:
         from diffusers import AutoencoderKL, FlowMatchEulerDiscreteScheduler, PRXPipeline, PRXTransformer2DModel, logging
         from transformers import AutoModel, AutoTokenizer
 
-        from fulcrum.flow.sample import grid
-        from fulcrum.interop.diffusers import export
-        from fulcrum.interop.exported_codec import export_codec
-        from fulcrum.interop.exported_text import export_text
+        from fulcrum.training.flow.sampling import grid
+        from fulcrum.training.interop.diffusers import export
+        from fulcrum.training.interop.export import export_codec, export_text
 
         logging.set_verbosity_error()  # it warns of times without sigmas at each call: ours need no shift
         text = export_text(painter.text, folder / "text")
@@ -120,8 +119,8 @@ def compare(painter: Any, peer: Peer, count: int, rounds: int, clock: Callable[[
     import torch
     from step import ratio_of_medians
 
-    from fulcrum.flow import keyed_noise
     from fulcrum.study.run.measuring.run_evaluation import prompts
+    from fulcrum.training.flow import noise as keyed_noise
 
     wanted = prompts(painter.run, count).texts
     noise = keyed_noise.normal(SEED, "sample", np.arange(count), (painter.run.encode.codec.channels, *painter.cells))

@@ -23,11 +23,11 @@ import torch
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.saver import Saver, copied, live_parts
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.saver import Saver, copied, live_parts
 
 MOST = 1.5
 

@@ -67,9 +67,8 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
     import torch
 
     if name.startswith(OURS):
-        from fulcrum.model.backbone import Backbone
-        from fulcrum.model.running import passes as room
-        from fulcrum.model.running.run_block import compile_backbone
+        from fulcrum.training.model import passes as room
+        from fulcrum.training.model.transformer import Backbone, compile_backbone
 
         if name != OURS:  # "ours 1024": the same with another number of tokens in a pass
             room.CACHED_TOKENS = int(name.removeprefix(OURS))
@@ -108,7 +107,7 @@ def build(name: str) -> tuple[Any, Callable[..., Any]]:
 def contestant(name: str, tokens: int, threads: int, keep_heap: bool, pipe: Connection) -> None:
     import torch
 
-    from fulcrum.dist.machine.heap import keep_freed_memory
+    from fulcrum.training.dist.machine import keep_freed_memory
 
     if keep_heap:
         keep_freed_memory()
@@ -148,7 +147,7 @@ def own_products(model: Any, batch: tuple[Any, ...]) -> tuple[float, float]:
     """Seconds of the products of one step, and the best rate seen."""
     from products import products
 
-    from fulcrum.model.running.passes import Passes
+    from fulcrum.training.model.passes import Passes
 
     x_t, t, emb, mask, target = batch
     denoise = Passes(model)

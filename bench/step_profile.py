@@ -43,7 +43,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
     import torch._inductor.config as inductor
     from products import products
 
-    from fulcrum.train.loop import clipped
+    from fulcrum.training.loop import clipped
 
     torch.set_num_threads(threads)
     inductor.cpp.enable_kernel_profile = True  # kernels have names under the profiler; costs nothing without one
@@ -114,8 +114,8 @@ def assembled(recipe: str, threads: int, cache: Path) -> Any:
     from fulcrum.recipes.spark import spark
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import System
-    from fulcrum.train.build import assemble
-    from fulcrum.train.feed import Feed
+    from fulcrum.training.build import assemble
+    from fulcrum.training.feed import Feed
 
     run = {"spark": spark, "pocket": pocket}[recipe]()
     run = put(run, "data.source", run.data.source.model_copy(update={"count": PICTURES}))

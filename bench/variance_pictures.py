@@ -17,9 +17,9 @@ from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.start_weights import trained_weights
 
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,8 @@ from typing import Any
 
 HEAVY = (
     "fulcrum.study.study_run",
-    "fulcrum.train.session",
-    "fulcrum.train.saved.sharded",
+    "fulcrum.training.session",
+    "fulcrum.training.sharded_checkpoint",
     "fulcrum.networks.captioning.recaption",
 )
 

@@ -22,7 +22,6 @@ from fulcrum.data.readers import shards as untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import read_records, read_tail, sealed, sha256_bytes
-from fulcrum.interop import diffusers
 from fulcrum.levers.catalog import read_phrase
 from fulcrum.measure import decoded_picture
 from fulcrum.measure.picture_sets import PictureSet
@@ -30,7 +29,8 @@ from fulcrum.report.schema import StudyResult
 from fulcrum.report.serve import Handler
 from fulcrum.spec.errors import FulcrumError, shown_lines
 from fulcrum.study.plan import plan_file
-from fulcrum.train.saved import checkpoint
+from fulcrum.training import checkpoint
+from fulcrum.training.interop import diffusers
 
 
 def _phrase(data: bytes, folder: Path) -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
     from fulcrum.study.plan.plan import Plan
-    from fulcrum.train.drawing.trained_run import TrainedRun
-    from fulcrum.train.feed import Feed
-    from fulcrum.train.step import Step
+    from fulcrum.training.feed import Feed
+    from fulcrum.training.step import Step
+    from fulcrum.training.trained_run import TrainedRun
 
     __version__: str
 
@@ -50,7 +50,7 @@ __all__ = [
 
 # A first import binds a package's name in its parent. These three rooms are imported before the functions of their names
 # are defined, so that no later import takes `fulcrum.train` away from the function: docs/decisions/0020-public-api.md.
-for _room in ("measure", "study", "train"):
+for _room in ("measure", "study"):
     import_module(f"{__name__}.{_room}")
 
 Files = Iterable[str | Path]
@@ -73,7 +73,7 @@ def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
     """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System: threads, compile."""
     from fulcrum.spec.edit import require_seed
     from fulcrum.spec.run import System
-    from fulcrum.train.build import build as build_step
+    from fulcrum.training.build import build as build_step
 
     require_seed(seed)
     return build_step(_described(run), seed, System(**system))
@@ -82,7 +82,7 @@ def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
 def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu") -> "Feed":
     """Batches and draws of a run by position, on the device of its step: batch, draw = feed.at(images)."""
     from fulcrum.spec.edit import require_seed
-    from fulcrum.train.feed import Feed
+    from fulcrum.training.feed import Feed
 
     require_seed(seed)
     return Feed(_described(run), seed, Path(cache), device=device)
@@ -121,15 +121,14 @@ def train(
     `compile` are chosen by what the machine has; `say` hears of the progress. All others are the options of that name of
     `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
     """
-    from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.processes.launched import processes
-    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
-    from fulcrum.train.session import Order
+    from fulcrum.training.dist.choose_system import choose_system
+    from fulcrum.training.dist.ranks import TIMEOUT, processes
+    from fulcrum.training.session import Order
 
     tell, paths = say or _unheard, tuple(map(Path, files))
     _require_within("timeout", timeout, 1, 1e6)
@@ -179,9 +178,9 @@ def sample(
     from fulcrum.levers.catalog import with_files
     from fulcrum.networks.text import misread, readable
     from fulcrum.spec.errors import BadInput
-    from fulcrum.train.drawing.picture_size import picture_size
-    from fulcrum.train.drawing.trained_run import draw, open_painter
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.pictures import picture_size
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import draw, open_painter
 
     alone = isinstance(prompts, str) or not isinstance(prompts, Iterable)
     wanted: list[Any] = [prompts] if alone else list(prompts)
@@ -217,8 +216,8 @@ def measure(
     an .npz, or arrays (N, H, W, 3). `features` name the networks to measure with; a run's own is always among them.
     `files` hold your own fillers (a run) or your own metrics (two sets).
     """
-    from fulcrum.dist.choose_system import device_named
     from fulcrum.notebook import Measurements
+    from fulcrum.training.dist.choose_system import device_named
 
     where, paths = device_named(device), tuple(map(Path, files))
     if reference is not None:
@@ -232,7 +231,7 @@ def measure(
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.edit import read
     from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))
     run = read(folder.about()["run"], with_files(paths)[0].fillers)
@@ -254,13 +253,13 @@ def study(
 
     A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its report is `result.page`.
     """
-    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.levers.catalog import with_files
     from fulcrum.notebook import Study
     from fulcrum.spec.errors import BadInput
     from fulcrum.study.plan.plan import Plan
     from fulcrum.study.plan.plan_file import EXAMPLE, from_person, load
     from fulcrum.study.study_run import run
+    from fulcrum.training.dist.compiled_code import compiles_here
 
     if isinstance(plan, str | Path):
         plan = load(Path(plan))
@@ -287,7 +286,7 @@ def _described(run: object) -> "RunSpec":
 
 def _folder(run: object, out: Path | str) -> Path:
     from fulcrum.spec.errors import BadInput
-    from fulcrum.train.drawing.trained_run import TrainedRun, find_run
+    from fulcrum.training.trained_run import TrainedRun, find_run
 
     if isinstance(run, str | Path):
         return find_run(str(run), Path(out))

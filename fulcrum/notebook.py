@@ -17,7 +17,7 @@ from fulcrum.measure.card import Measured
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput, install_extra
-from fulcrum.train.drawing.trained_run import TrainedRun
+from fulcrum.training.trained_run import TrainedRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,7 @@ class Pictures:
         """All of them on one sheet, each over its prompt."""
         from torch import from_numpy
 
-        from fulcrum.train.drawing.picture_files import png, sheet_of
+        from fulcrum.training.pictures import png, sheet_of
 
         scale = max(1, SHOWN_PIXELS // self.array.shape[1])
         pictures = [from_numpy(picture).permute(2, 0, 1) for picture in self.array]

@@ -103,9 +103,9 @@ def tried(folder: Path, only: Sequence[str] = ()) -> Iterator[PromiseOutcome]:
         yield PromiseOutcome(one.fault, one.test, sound[one.test], sound[one.test] and noticed, by)
 
 
-ATOMIC, LOOP, SESSION = "fulcrum/files/atomic.py", "fulcrum/train/loop.py", "fulcrum/train/session.py"
-RESUME = "fulcrum/train/saved/resume.py"
-SAVED, STATISTICS = "fulcrum/train/saved/checkpoint.py", "fulcrum/study/judge/statistics"
+ATOMIC, LOOP, SESSION = "fulcrum/files/atomic.py", "fulcrum/training/loop.py", "fulcrum/training/session.py"
+RESUME = "fulcrum/training/saver.py"
+SAVED, STATISTICS = "fulcrum/training/checkpoint.py", "fulcrum/study/judge/statistics"
 RESUMED = "tests/train/test_session.py::test_a_killed_run_resumes_to_the_same_weights"
 
 PROMISES = (
@@ -118,12 +118,12 @@ PROMISES = (
         'built.optimizer.load(dict(parts["optimizer"]))', "pass", RESUMED,
     ),
     PromiseMutant(
-        "noise comes from a generator that no checkpoint holds", "fulcrum/flow/draw.py",
+        "noise comes from a generator that no checkpoint holds", "fulcrum/training/flow/noise.py",
         'keyed_noise.normal(self.seed, "eps", index, self.shape, place) * self.noise_scale',
         '__import__("torch").randn(len(index), *self.shape) * self.noise_scale', RESUMED,
     ),
     PromiseMutant(
-        "the average is not resumed", "fulcrum/train/average.py",
+        "the average is not resumed", "fulcrum/training/average.py",
         "local(mean).copy_(local(given[name]))", "pass", "tests/train/test_average.py",
     ),
     PromiseMutant(
@@ -217,7 +217,7 @@ PROMISES = (
         "tests/train/test_session.py::test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted",
     ),
     PromiseMutant(
-        "a step that a sentinel leaves out is taken", "fulcrum/train/step_check.py",
+        "a step that a sentinel leaves out is taken", "fulcrum/training/loop.py",
         "            return not self.left_out\n", "            return True\n",
         "tests/train/test_sentinels.py::test_a_step_that_is_left_out_never_reaches_the_weights",
     ),
@@ -227,7 +227,7 @@ PROMISES = (
         "tests/checkup/test_run_checkup.py::test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights",
     ),
     PromiseMutant(
-        "a limit on memory is not looked at", "fulcrum/dist/machine/free_memory.py",
+        "a limit on memory is not looked at", "fulcrum/training/dist/machine.py",
         'free = [float("inf"), _left_of_the_limit()]', 'free = [float("inf")]',
         "tests/train/test_sized.py::test_a_limit_of_the_shell_counts_as_the_memory_there_is",
     ),
@@ -346,7 +346,7 @@ PROMISES = (
         "tests/levers/test_hashed_code.py::test_a_worker_does_not_run_an_edited_file_under_the_key_of_the_former",
     ),
     PromiseMutant(
-        "an average's decay is squared", "fulcrum/train/average.py",
+        "an average's decay is squared", "fulcrum/training/average.py",
         "share = 1 - self.decay if counts is None", "share = 1 - self.decay**2 if counts is None",
         "tests/train/test_average.py",
     ),
@@ -415,7 +415,7 @@ PROMISES = (
         "tests/cli/test_streams.py",
     ),
     PromiseMutant(
-        "a refused run leaves its folder", "fulcrum/train/saved/run_folder.py",
+        "a refused run leaves its folder", "fulcrum/training/run_folder.py",
         "            remove(folder.path)\n", "            pass\n",
         "tests/cli/test_own_terms.py::test_what_was_refused_at_its_first_step_is_not_listed_as_stopped",
     ),

@@ -20,7 +20,7 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run import plain_training
 from fulcrum.study.run.measuring import run_evaluation
-from fulcrum.train.drawing import trained_run
+from fulcrum.training import trained_run
 from tests.cells_here import all_here
 from tools.pages.command_pages import every_command
 
@@ -55,7 +55,7 @@ def test_the_lines_of_the_readme_run(cache):
 
 def test_parameter_counts_of_the_published_models():
     from fulcrum.spec.run import System
-    from fulcrum.train.build import Context, backbone_of
+    from fulcrum.training.build import Context, backbone_of
 
     with torch.device("meta"):
         for name, expected in (("prx_256", 1_170_691_648), ("prx_pixels_1024", 1_177_215_744)):
@@ -273,7 +273,7 @@ def test_a_lever_of_ones_own_is_built_from_public_names(tmp_path):
 def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
     from types import ModuleType
 
-    from fulcrum.flow.fillers import EvenWeight
+    from fulcrum.training.flow.fillers import EvenWeight
 
     module = ModuleType("typed_into_a_shell")
     sys.modules["typed_into_a_shell"] = module
@@ -287,7 +287,7 @@ def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
 
 IMPORTS = (
     "from fulcrum import study, train, measure",
-    "import fulcrum.study.plan.plan, fulcrum.train.build, fulcrum.measure.card",
+    "import fulcrum.study.plan.plan, fulcrum.training.build, fulcrum.measure.card",
     "from fulcrum.study.plan.plan_file import load",
     "from fulcrum.train import build",
     "import importlib; importlib.import_module('fulcrum.measure.card')",

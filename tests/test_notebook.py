@@ -12,7 +12,7 @@ from fulcrum.notebook import Effects, FinishedRun, Measurements, Pictures, Study
 from fulcrum.report.finding import Effect
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.drawing.trained_run import TrainedRun
+from fulcrum.training.trained_run import TrainedRun
 
 EVIL = '<img src=x onerror="alert(1)">&'
 FACTS = {"unit": "images", "n": 6, "low": 0.1, "high": 0.3, "correlation": 0.5, "p_adjusted": 0.03, "claim_verdict": None}

@@ -14,7 +14,7 @@ from fulcrum.data.sheets import draw_sheet
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import read
 from fulcrum.study.run.measuring.run_evaluation import prompts as held_out_prompts
-from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.training.run_folder import RunFolder
 
 COLUMNS, SIDE = 6, 128
 

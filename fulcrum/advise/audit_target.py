@@ -273,8 +273,8 @@ def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
 def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.edit import read
-    from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run
 
     folder = find_run(target, options.out)
     run = read(RunFolder(folder).about()["run"], with_files(options.files)[0].fillers)

@@ -13,7 +13,7 @@ from fulcrum.data.stores.picture_store import ABOUT
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.study.kept import bears_study
-from fulcrum.train.drawing.trained_run import KEY
+from fulcrum.training.trained_run import KEY
 
 Say = Callable[[str], None]
 STUDY = re.compile(r"study-[0-9a-f]{16}")

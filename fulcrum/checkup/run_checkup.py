@@ -13,10 +13,10 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.run.curve_lines import CURVE, read_lines, require_unchanged
-from fulcrum.train.drawing.sampling_weights import drawn_parts
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.kept_weights import KEPT, verified_weights
-from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
+from fulcrum.training import checkpoint
+from fulcrum.training.average import drawn_parts
+from fulcrum.training.kept_weights import KEPT, verified_weights
+from fulcrum.training.run_folder import RunFolder, claim, in_use
 
 MEASURED = ("measured-*.json", "pictures-*.json", "failed-*.json", "rate-*.json", "point-*.json")
 MEASURED_AGAIN = "the study's command measures it again"

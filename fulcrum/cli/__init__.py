@@ -111,7 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _groups_begun() -> int:
     """How often this process has begun to join others; without torch it has not."""
-    joining = sys.modules.get("fulcrum.dist.processes.joining")
+    joining = sys.modules.get("fulcrum.training.dist.ranks")
     return int(joining.Groups.begun) if joining else 0
 
 
@@ -200,7 +200,7 @@ def _failed_of_many(error: BaseException, words: list[str], begun: int) -> int:
     """Say an error, of many processes once if all have it. Before a process has joined the others it asks them."""
     message, hint, code = _explained(error)
     if os.environ.get("WORLD_SIZE", "1") != "1" and {*words[:1]} & {*OF_MANY} and _groups_begun() == begun:
-        from fulcrum.dist.processes.early_error import telling_others
+        from fulcrum.training.dist.early_error import telling_others
 
         with telling_others(message, os.environ) as whose:
             return code if whose is None else _failed(message, hint, code, words, whose)

@@ -45,14 +45,14 @@ def export_asset(
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
     if name in CODECS:
-        from fulcrum.interop.exported_codec import export_codec
         from fulcrum.networks.codec import load_codec
+        from fulcrum.training.interop.export import export_codec
 
         export_codec(load_codec(name), folder)
         network, use = "AutoencoderKL", f"encode.codec=pretrained_codec(path='{folder}')"
     else:
-        from fulcrum.interop.exported_text import export_text
         from fulcrum.networks.text import load_text
+        from fulcrum.training.interop.export import export_text
 
         export_text(load_text(name), folder)
         network, use = "ModernBertModel", f"encode.text=pretrained_text(path='{folder}')"

@@ -90,7 +90,7 @@ def doctor(
 
 def _place(path: Path) -> Path:
     """As it is given; the first letters of a run's key, as other commands take them, name a folder of `runs`."""
-    from fulcrum.train.drawing.trained_run import find_run
+    from fulcrum.training.trained_run import find_run
 
     is_key = not path.exists() and len(path.parts) == 1 and set(path.name) <= set("0123456789abcdef")
     return find_run(path.name, OUT) if is_key else path
@@ -139,8 +139,8 @@ def _words(checkup: "Checkup", outcomes: "list[Treated]") -> str:
 def _laws(device: str, names: list[str], as_json: bool) -> None:
     """Hold levers to the laws on a device of this machine; exit code 1 if one is broken."""
     from fulcrum.cli.advice.lever_check import tried_levers
-    from fulcrum.dist.choose_system import device_named
     from fulcrum.levers.catalog import CATALOG
+    from fulcrum.training.dist.choose_system import device_named
 
     place = device_named(device)
     for name in names:
@@ -164,8 +164,8 @@ def _facts() -> dict[str, Any]:
 
     import torch
 
-    from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.dist.precision import has_fast_bf16
+    from fulcrum.training.dist.compiled_code import compiles_here
+    from fulcrum.training.dist.shard import has_fast_bf16
 
     return {
         "python": platform.python_version(),

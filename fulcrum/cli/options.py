@@ -14,7 +14,7 @@ from fulcrum.spec.errors import shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
 
 OUT = Path("runs")
 
@@ -157,6 +157,6 @@ def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]
 def note_unfinished(folder: "RunFolder") -> None:
     """Say so when a run is drawn or measured before its end: its pictures are not what it will draw."""
     if folder.result() is None:
-        from fulcrum.train.drawing.trained_run import images_seen
+        from fulcrum.training.trained_run import images_seen
 
         say(f"note: this run is not finished; it stands at {images_seen(folder):,} images")

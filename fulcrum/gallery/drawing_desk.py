@@ -15,9 +15,8 @@ from fulcrum.gallery.gallery_request import GalleryRequest, WantedColumn
 from fulcrum.gallery.open_models import OpenModels
 from fulcrum.networks.text import forget_prompts, misread, shortened
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.train.drawing.comparison import Variant, drawn, picture_facts, rows_of
-from fulcrum.train.drawing.picture_files import file_words, png, to_image
-from fulcrum.train.saved.kept_weights import points
+from fulcrum.training.kept_weights import points
+from fulcrum.training.pictures import Variant, drawn, file_words, picture_facts, png, rows_of, to_image
 
 MOST_WAITING = 16  # requests at a time
 MOST_KEPT = 64 << 20  # bytes of pictures that are kept

@@ -11,10 +11,10 @@ from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
-from fulcrum.train.drawing.painter import cells
-from fulcrum.train.drawing.trained_run import find_run, run_label, runs_under
-from fulcrum.train.saved.kept_weights import points
-from fulcrum.train.saved.run_folder import RunFolder, require_parts
+from fulcrum.training.kept_weights import points
+from fulcrum.training.painter import cells
+from fulcrum.training.run_folder import RunFolder, require_parts
+from fulcrum.training.trained_run import find_run, run_label, runs_under
 
 MOST_RUNS = 64  # that a person can choose from
 RESULT = "report.json"

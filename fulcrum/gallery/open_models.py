@@ -4,11 +4,11 @@ import threading
 from collections import OrderedDict
 from typing import Any
 
-from fulcrum.dist.choose_system import device_named
 from fulcrum.gallery.exhibit import Exhibit
 from fulcrum.spec.run import System
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.saved.kept_weights import weights_at
+from fulcrum.training.dist.choose_system import device_named
+from fulcrum.training.kept_weights import weights_at
+from fulcrum.training.painter import Painter
 
 MOST_BYTES = 4 << 30  # of open weights together; one model at least
 

@@ -7,20 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.processes.start import ALONE, Ranks
 from fulcrum.laws.ground import Ground, ground_of, usable
-from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, OrderDecides
 from fulcrum.spec.phrase import Catalogue, apply, edited_by
 from fulcrum.spec.run import RunSpec, System
-from fulcrum.train.build import Built, Context, assemble
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import Look, train
-from fulcrum.train.saved.checkpoint import weights_hash
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.build import Built, Context, assemble
+from fulcrum.training.checkpoint import State, weights_hash
+from fulcrum.training.dist.ranks import ALONE, Ranks
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import Look, train
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.painter import Painter
+from fulcrum.training.session import Order, perform
 
 PROMPTS = ("a large red circle on the left", "a small blue square")
 

@@ -10,17 +10,16 @@ from typing import Any
 
 import torch
 
-from fulcrum.interop.diffusers import export, load
 from fulcrum.laws.court import BrokenLaw, Case
 from fulcrum.laws.ground import fits, grounds
-from fulcrum.model.adapter import merged
-from fulcrum.model.running.run_block import compile_backbone
 from fulcrum.spec.edit import diff, digest, inside
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.build import build
-from fulcrum.train.loop import after, train
-from fulcrum.train.saved.checkpoint import weights_hash
-from fulcrum.train.state import State
+from fulcrum.training.build import build
+from fulcrum.training.checkpoint import State, weights_hash
+from fulcrum.training.interop.diffusers import export, load
+from fulcrum.training.loop import after, train
+from fulcrum.training.model.adapter import merged
+from fulcrum.training.model.transformer import compile_backbone
 
 FLOPS_WITHIN = 0.05  # of the declared cost and the counted one
 COMPILED_WITHIN = 1e-5  # of a loss, relative, fp32

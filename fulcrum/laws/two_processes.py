@@ -17,20 +17,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fulcrum.dist.processes.start import ALONE, Ranks, start
-from fulcrum.dist.reduce import whole
 from fulcrum.laws.court import assembled
 from fulcrum.laws.ground import ground_of, tried
 from fulcrum.levers.catalog import with_files
-from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import RunSpec
-from fulcrum.train.build import Built
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import clipped, gradients
-from fulcrum.train.state import State
+from fulcrum.training.build import Built
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.collectives import whole
+from fulcrum.training.dist.ranks import ALONE, Ranks, start
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import clipped, gradients
+from fulcrum.training.optim.optimizers import keep_gradients
 
 ROWS, STEPS = 16, 3
 GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32

@@ -23,7 +23,7 @@ class BF16Compute(Lever):
         """Operands that differ from one by less than bf16 can tell have the product one, in every layer."""
         import torch
 
-        from fulcrum.model.linear import Linear
+        from fulcrum.training.model.layers import Linear
 
         near = torch.full((1, 1), 1 + 2.0**-10)
         layers = [part for part in built.step.backbone.modules() if isinstance(part, Linear)]

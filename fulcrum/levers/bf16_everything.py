@@ -29,8 +29,7 @@ class BF16Everything(Lever):
     def witness(self, built: Built) -> bool:
         import torch
 
-        from fulcrum.optim.optimizer_state import local
-        from fulcrum.optim.storage import keep_gradients
+        from fulcrum.training.optim.optimizers import keep_gradients, local
 
         probe = torch.nn.Parameter(torch.zeros(1))
         probe.grad = torch.full((1,), 1 + 2.0**-10)

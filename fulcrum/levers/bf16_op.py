@@ -72,7 +72,7 @@ def _time(built: Built) -> bool:
 
 
 def _loss(built: Built) -> bool:
-    from fulcrum.loss.term import View
+    from fulcrum.training.loss.terms import View
 
     x = _numbers(2, 1, 3, 3)
     view = built.step.as_terms_see(View(None, None, v=x, target=x, x=x, taps={}))

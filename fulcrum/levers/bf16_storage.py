@@ -31,7 +31,7 @@ class BF16Storage(Lever):
         return put(run, "precision.storage", "bf16")
 
     def witness(self, built: Built) -> bool:
-        from fulcrum.optim.optimizer_state import local
+        from fulcrum.training.optim.optimizers import local
 
         held = [local(p) for p in built.step.backbone.parameters()]
         return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in held)

@@ -10,7 +10,6 @@ from fulcrum.data import fillers as data
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import sha256_bytes
 from fulcrum.files.user_code import UserFile, hash_of, load
-from fulcrum.flow import fillers as flow
 from fulcrum.levers.aligned_codec import AlignedCodec
 from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.bf16_compute import BF16Compute
@@ -63,11 +62,7 @@ from fulcrum.levers.tread import Tread
 from fulcrum.levers.uniform_time import UseUniformTime
 from fulcrum.levers.wide_codec import WideCodec
 from fulcrum.levers.x_prediction import PredictX
-from fulcrum.loss import codec_fillers as codec_loss
-from fulcrum.loss import fillers as loss
-from fulcrum.model import fillers as model
 from fulcrum.networks import fillers as encode
-from fulcrum.optim import fillers as optim
 from fulcrum.recipes.pocket import pocket, pocket_64, pocket_pixels, pocket_pixels_large
 from fulcrum.recipes.prx import prx_256, prx_256_flux2, prx_256_repa_e
 from fulcrum.recipes.prx_pixels import prx_7b, prx_pixels_1024, speedrun_24h
@@ -76,7 +71,12 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import PREFIX, Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec
-from fulcrum.train import fillers as train
+from fulcrum.training import fillers as train
+from fulcrum.training.flow import fillers as flow
+from fulcrum.training.loss import fillers as codec_loss
+from fulcrum.training.loss import fillers as loss
+from fulcrum.training.model import fillers as model
+from fulcrum.training.optim import fillers as optim
 
 LEVERS: tuple[type[Lever], ...] = (
     ShortCaptions,

@@ -3,11 +3,11 @@
 v <- (1 - lambda) v + lambda u_mean,  v guided away from the empty prompt, u_mean the mean velocity of the training set
 """
 
-from fulcrum.flow.fillers import CorrectedCFG
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.guidance_lever import Guiding
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import CorrectedCFG
 
 
 class ContrastiveCorrection(Guiding):

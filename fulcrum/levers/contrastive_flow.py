@@ -5,8 +5,8 @@ loss = mean (v_b - u_b)^2 - weight mean (v_b - u_pi(b))^2, pi one round inside e
 
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.published import claim
-from fulcrum.loss.fillers import Contrastive
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.loss.fillers import Contrastive
 
 
 class ContrastiveFlow(Swap):

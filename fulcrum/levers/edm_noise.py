@@ -6,10 +6,10 @@ the noise's scale, so that a level destroys as much of the picture as it did the
 
 from math import exp
 
-from fulcrum.flow.fillers import EDM_SIGMA_DATA, EDMNoise, known_deviation
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.data_deviation import unmeasured
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import EDM_SIGMA_DATA, EDMNoise, known_deviation
 
 
 class UseEDMNoise(Swap):
@@ -34,7 +34,7 @@ class UseEDMNoise(Swap):
 
         import numpy as np
 
-        from fulcrum.flow import keyed_noise
+        from fulcrum.training.flow import noise as keyed_noise
 
         t, run = built.feed.at(0)[1].t.cpu().tolist(), built.run
         u = keyed_noise.uniform(built.seed, "t", np.arange(len(t)))[:, 0].double().tolist()

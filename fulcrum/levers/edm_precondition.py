@@ -4,10 +4,10 @@ x_t ── x c_in ──► network ──► F ── x c_out ──┬──�
   └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = n t / (1 - t), n the noise's scale
 """
 
-from fulcrum.flow.fillers import Preconditioned, known_deviation
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.data_deviation import unmeasured
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import Preconditioned, known_deviation
 
 
 class EDMPrecondition(Swap):

@@ -3,10 +3,10 @@
 (sigma^2 + s^2) / (sigma s)^2 on the error of x0; on that of v, with sigma = n t / (1 - t): t^2 / s^2 + (1 - t)^2 / n^2
 """
 
-from fulcrum.flow.fillers import EDMLoss, known_deviation
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.data_deviation import unmeasured
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import EDMLoss, known_deviation
 
 
 class UseEDMWeight(Swap):

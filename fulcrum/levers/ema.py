@@ -1,11 +1,11 @@
 """EMA: pictures are drawn with a moving average of the weights."""
 
 from fulcrum.levers.base import Built, Card, Cost, Swap
-from fulcrum.optim.schedule import rates
 from fulcrum.spec.edit import put
 from fulcrum.spec.flops import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
-from fulcrum.train.fillers import EMA, NoAverage
+from fulcrum.training.fillers import EMA, NoAverage
+from fulcrum.training.optim.optimizers import rates
 
 
 class UseEMA(Swap):

@@ -12,12 +12,11 @@ from fulcrum.levers.base import Built, Card, Cost
 from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.levers.shared.teacher_choice import with_teacher
 from fulcrum.levers.shared.trained_codec import TrainedCodec
-from fulcrum.loss.codec_fillers import CodecPerceptual, CodecReconstruction, EndToEndAlignment
-from fulcrum.loss.fillers import Alignment
 from fulcrum.networks.fillers import WORLD_TEACHERS
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Factor, Share, Within
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.loss.fillers import Alignment, CodecPerceptual, CodecReconstruction, EndToEndAlignment
 
 
 class EndToEndCodec(TrainedCodec):

@@ -11,9 +11,9 @@ from fulcrum.levers.base import Card
 from fulcrum.levers.shared.teacher_caution import or_supervised
 from fulcrum.levers.shared.teacher_choice import with_teacher
 from fulcrum.levers.shared.trained_codec import TrainedCodec
-from fulcrum.loss.codec_fillers import CodecAlignment, CodecReconstruction
 from fulcrum.spec.record import Factor
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.loss.fillers import CodecAlignment, CodecReconstruction
 
 
 class UseLatentAlignment(TrainedCodec):

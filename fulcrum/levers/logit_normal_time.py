@@ -3,12 +3,12 @@
 t = sigmoid(mean + deviation z), z standard normal; t = 1 is noise here as in SD3
 """
 
-from fulcrum.flow.fillers import Location, LogitNormal, Spread
 from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Share
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import Location, LogitNormal, Spread
 
 SETTINGS = ("mean", "deviation", "uniform_share", "shift")
 
@@ -51,7 +51,7 @@ class PlacedTimes(Lever):
         import numpy as np
         import torch
 
-        from fulcrum.flow import keyed_noise
+        from fulcrum.training.flow import noise as keyed_noise
 
         last, time = built.run.budget.images - built.run.budget.batch, built.run.flow.time
         t = built.feed.at(last)[1].t.cpu().double()

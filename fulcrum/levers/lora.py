@@ -6,8 +6,8 @@ x ──► W (frozen) ──────────────────┬
 
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.partial_lever import PartialLearning, moving
-from fulcrum.model.fillers import LowRank
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.model.fillers import LowRank
 
 
 class Lora(PartialLearning):
@@ -30,7 +30,7 @@ class Lora(PartialLearning):
 
     def witness(self, built: Built) -> bool:
         """Only products beside layers get gradients and updates, and the first layer's is of the rank."""
-        from fulcrum.model.adapter import is_beside
+        from fulcrum.training.model.adapter import is_beside
 
         names, weights = moving(built), dict(built.step.backbone.named_parameters(prefix="backbone"))
         ranks = {weights[name].shape[0] for name in names if name.endswith(".down")}

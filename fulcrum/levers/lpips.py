@@ -5,8 +5,8 @@ from typing import Any, Literal
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.perceptual_lever import Perceiving
 from fulcrum.levers.shared.teacher_caution import or_supervised
-from fulcrum.loss.fillers import LPIPS, VGGLPIPS
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.loss.fillers import LPIPS, VGGLPIPS
 
 
 class UseLPIPS(Perceiving):

@@ -4,8 +4,8 @@ weight of (v - u)^2 at t = min((1 - t)^2 / n^2, gamma t^2), from min(SNR, gamma)
 and SNR = (1 - t)^2 / (n t)^2
 """
 
-from fulcrum.flow.fillers import MinSNR
 from fulcrum.levers.base import Built, Card, Swap
+from fulcrum.training.flow.fillers import MinSNR
 
 
 class UseMinSNR(Swap):

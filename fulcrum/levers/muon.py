@@ -8,10 +8,10 @@ from typing import Any
 
 from fulcrum.levers.base import Built, Card, Cost, Swap
 from fulcrum.levers.shared.published import claim
-from fulcrum.optim.fillers import AdamWRule, MuonRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.flops import bytes_per_parameter, learned_matrices, newton_schulz_share, sizes_of
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.optim.fillers import AdamWRule, MuonRule
 
 
 class UseMuon(Swap):

@@ -3,9 +3,9 @@
 v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
 """
 
-from fulcrum.flow.fillers import PathDropGuide
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.guidance_lever import Guiding
+from fulcrum.training.flow.fillers import PathDropGuide
 
 
 class PathDropGuidance(Guiding):

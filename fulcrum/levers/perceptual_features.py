@@ -3,7 +3,7 @@
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.perceptual_lever import Perceiving
 from fulcrum.levers.shared.teacher_caution import or_supervised
-from fulcrum.loss.fillers import PerceptualFeatures
+from fulcrum.training.loss.fillers import PerceptualFeatures
 
 
 class UsePerceptualFeatures(Perceiving):

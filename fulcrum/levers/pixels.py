@@ -1,12 +1,12 @@
 """Pixels: no codec; the denoiser sees the picture itself, in patches as wide as before."""
 
-from fulcrum.flow.fillers import Velocity
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.levers.shared import price
 from fulcrum.networks.fillers import Pixels
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import Velocity
 
 
 class UsePixels(Lever):

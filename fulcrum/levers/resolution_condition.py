@@ -6,9 +6,9 @@ sinusoids of height and width -> two linears -> added to the time's vector
 from fulcrum.data.fillers import World
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.condition_lever import Conditioning, hears
-from fulcrum.model.fillers import Resolution
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
+from fulcrum.training.model.fillers import Resolution
 
 
 class ResolutionCondition(Conditioning):

@@ -6,12 +6,12 @@ k of the small stage = max(1, k · small / large): a small picture is destroyed 
 from typing import Literal
 
 from fulcrum.data.fillers import World
-from fulcrum.flow.fillers import ShiftedTimes
 from fulcrum.levers.base import Built, Card, Cost, Lever
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.flops import denoiser_training_flops
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import ShiftedTimes
 
 STAGED = ("data.size", "flow.time.scale")
 

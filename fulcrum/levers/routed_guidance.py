@@ -3,9 +3,9 @@
 v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
 """
 
-from fulcrum.flow.fillers import RoutedGuide
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.guidance_lever import Guiding
+from fulcrum.training.flow.fillers import RoutedGuide
 
 
 class RoutedGuidance(Guiding):

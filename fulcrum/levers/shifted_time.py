@@ -5,12 +5,12 @@ S_k(t) = k t / (1 + (k - 1) t), on the times (the uniform part of a mixture stay
 
 from typing import Annotated
 
-from fulcrum.flow.fillers import ShiftedTimes
 from fulcrum.levers.base import Built, Card, Lever
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Within
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import ShiftedTimes
 
 
 class ShiftedTime(Lever):
@@ -41,7 +41,8 @@ class ShiftedTime(Lever):
     def witness(self, built: Built) -> bool:
         import numpy as np
 
-        from fulcrum.flow import keyed_noise, path
+        from fulcrum.training.flow import flow as path
+        from fulcrum.training.flow import noise as keyed_noise
 
         last = built.run.budget.images - built.run.budget.batch  # a stage before may scale the shift
         t, time = built.feed.at(last)[1].t.cpu(), built.run.flow.time

@@ -5,9 +5,9 @@ original height, original width, top, left -> 256 sinusoids each -> two linears 
 
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.condition_lever import Conditioning, hears
-from fulcrum.model.fillers import SizeCrop
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
+from fulcrum.training.model.fillers import SizeCrop
 
 WHOLE, CUT = (32.0, 32.0, 0.0, 0.0), (40.0, 40.0, 3.0, 5.0)
 

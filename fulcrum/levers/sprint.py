@@ -12,10 +12,10 @@ from fulcrum.levers.base import ANY, Built, Card
 from fulcrum.levers.shared.published import FEW_TOKENS, MANY_TOKENS, claim
 from fulcrum.levers.shared.routing_lever import Routing
 from fulcrum.levers.shared.stage_rate import StageRate, at_own_rate, rate_since
-from fulcrum.model.fillers import DropAndFuse
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Fraction, Part, Until
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.model.fillers import DropAndFuse
 
 LATER = "by the published code, which routes blocks 2 to 12 of 16 and lacks the paper's other parts"
 PUBLISHED = {"path_drop": 0.0, "full_from": None, "choice": "uniform", "mask": "learned", "start": ANY, "end": ANY}

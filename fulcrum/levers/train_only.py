@@ -2,7 +2,7 @@
 
 from fulcrum.levers.base import Built, Card
 from fulcrum.levers.shared.partial_lever import PartialLearning, moving
-from fulcrum.model.fillers import ChosenWeights
+from fulcrum.training.model.fillers import ChosenWeights
 
 
 class TrainOnly(PartialLearning):
@@ -19,7 +19,7 @@ class TrainOnly(PartialLearning):
 
     def witness(self, built: Built) -> bool:
         """What gets gradients and updates is what the roles name in the built model, and less than all."""
-        from fulcrum.model.roles import words
+        from fulcrum.training.model.layers import words
 
         backbone = built.step.backbone
         blocks = {id(weight): number for number, block in enumerate(backbone.blocks) for weight in block.parameters()}

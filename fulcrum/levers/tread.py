@@ -7,7 +7,7 @@ tokens ──► block 0,1 ──┬── kept ──► blocks start … end �
 from fulcrum.levers.base import Card
 from fulcrum.levers.shared.published import FEW_TOKENS, MANY_TOKENS, claim
 from fulcrum.levers.shared.routing_lever import Routing
-from fulcrum.model.fillers import Carry
+from fulcrum.training.model.fillers import Carry
 
 
 class Tread(Routing):

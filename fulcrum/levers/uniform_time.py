@@ -1,9 +1,9 @@
 """Uniform time: every time is trained equally often, instead of mostly the middle; the run's shift stays."""
 
-from fulcrum.flow.fillers import ShiftedTimes, UniformTime
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import ShiftedTimes, UniformTime
 
 
 class UseUniformTime(Swap):
@@ -27,7 +27,7 @@ class UseUniformTime(Swap):
         """A time without its shift is its own uniform number, but for the first 0.001."""
         import numpy as np
 
-        from fulcrum.flow import keyed_noise
+        from fulcrum.training.flow import noise as keyed_noise
 
         last = built.run.budget.images - built.run.budget.batch  # a stage before may scale the shift
         t = built.feed.at(last)[1].t.cpu().double()

@@ -3,10 +3,10 @@
 v = (x_t - x) / max(t, floor): the loss is still on v, the sampler divides in the same way
 """
 
-from fulcrum.flow.fillers import XPrediction
 from fulcrum.levers.base import Built, Card, Swap
 from fulcrum.levers.shared.published import claim
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import XPrediction
 
 
 class PredictX(Swap):

@@ -79,7 +79,7 @@ class TunedKL(KL):
 
     def draws(self) -> dict[str, Any]:
         """Random numbers that it needs in training, by name."""
-        from fulcrum.flow.draw import Normal
+        from fulcrum.training.flow.noise import Normal
 
         return {"noise": Normal()}  # of a sample, in the latent's shape
 

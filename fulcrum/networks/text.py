@@ -19,7 +19,7 @@ from fulcrum.spec.errors import BadInput, shown
 # The world's text encoder: words in, contextual token embeddings out, padding masked.
 #
 # Graph and parameter names are those of transformers' ModernBertModel with every layer global, the ids those of a stock word
-# level tokenizer (arXiv:2412.13663; `fulcrum.interop.exported_text` writes both): what leaves is a copy.
+# level tokenizer (arXiv:2412.13663; `fulcrum.training.interop.export` writes both): what leaves is a copy.
 #
 # B prompts, L tokens of the longest prompt, E embedding width, V words
 

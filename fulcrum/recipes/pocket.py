@@ -8,11 +8,11 @@ held-out long captions. What it draws: docs/pictures.md
 """
 
 from fulcrum.data.fillers import World
-from fulcrum.flow.fillers import LogitNormal, XPrediction
 from fulcrum.networks.fillers import Pixels
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import Budget, Model, RunSpec
+from fulcrum.training.flow.fillers import LogitNormal, XPrediction
 
 
 def _edited(run: RunSpec, **slots: object) -> RunSpec:

@@ -4,14 +4,14 @@ Nothing of their size was ever run here: time, memory and price are computed (do
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
-from fulcrum.loss.fillers import Alignment, FlowMatching
-from fulcrum.model.fillers import Dense, NoCondition
 from fulcrum.networks.fillers import FolderCodec, FolderTeacher, FolderText
-from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, Precision, RunSpec, Sample
-from fulcrum.train.fillers import Fresh, NoAverage
+from fulcrum.training.fillers import Fresh, NoAverage
+from fulcrum.training.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
+from fulcrum.training.loss.fillers import Alignment, FlowMatching
+from fulcrum.training.model.fillers import Dense, NoCondition
+from fulcrum.training.optim.fillers import AdamWRule
 
 
 def prx_256() -> RunSpec:

@@ -3,15 +3,15 @@
 Nothing of their size was ever run here: time, memory and price are computed (docs/estimate.md).
 """
 
-from fulcrum.flow.fillers import LogitNormal, XPrediction
-from fulcrum.loss.fillers import VGGLPIPS
-from fulcrum.model.fillers import Carry, Resolution
 from fulcrum.networks.fillers import FolderText, Pixels
-from fulcrum.optim.fillers import MuonRule
 from fulcrum.recipes.prx import aligned, prx_256
 from fulcrum.spec.edit import during, put, put_all
 from fulcrum.spec.run import Budget, RunSpec
-from fulcrum.train.fillers import EMA
+from fulcrum.training.fillers import EMA
+from fulcrum.training.flow.fillers import LogitNormal, XPrediction
+from fulcrum.training.loss.fillers import VGGLPIPS
+from fulcrum.training.model.fillers import Carry, Resolution
+from fulcrum.training.optim.fillers import MuonRule
 
 SMALL = 100_000 * 1024  # images of the speed run at 512 px; then 20,000 steps of 512 at 1024 px
 LARGE = 20_000 * 512

@@ -8,13 +8,13 @@ How it was chosen: docs/decisions/0035-a-world-and-baselines-worth-ablating.md
 """
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
-from fulcrum.loss.fillers import FlowMatching
-from fulcrum.model.fillers import Dense, NoCondition
 from fulcrum.networks.fillers import KL, EmbeddedText
-from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
-from fulcrum.train.fillers import Fresh, NoAverage
+from fulcrum.training.fillers import Fresh, NoAverage
+from fulcrum.training.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity
+from fulcrum.training.loss.fillers import FlowMatching
+from fulcrum.training.model.fillers import Dense, NoCondition
+from fulcrum.training.optim.fillers import AdamWRule
 
 
 def spark() -> RunSpec:

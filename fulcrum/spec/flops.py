@@ -52,7 +52,7 @@ class Layer(NamedTuple):
     """A linear layer of the denoiser, and how many vectors of one image it multiplies."""
 
     name: str  # as the denoiser's own, without the number of the block
-    words: frozenset[str]  # its weight's role, and what the layer is for: `fulcrum.model.roles`
+    words: frozenset[str]  # its weight's role, and what the layer is for: `fulcrum.training.model.layers`
     rows: float
     inputs: int
     outputs: int

@@ -262,7 +262,7 @@ def _recompute(said: Any) -> Any:
     return {False: "none", True: "full"}[said] if isinstance(said, bool) else said  # as checkpoints of before have it
 
 
-MeshName = Annotated[str, AfterValidator(_mesh)]  # how processes share the weights: fulcrum/dist/mesh.py
+MeshName = Annotated[str, AfterValidator(_mesh)]  # how processes share the weights: fulcrum/training/dist/collectives.py
 Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]  # of no block, every other, all
 
 

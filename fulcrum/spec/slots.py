@@ -13,15 +13,13 @@ if TYPE_CHECKING:
 
     from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
-    from fulcrum.flow.guide import Denoise
-    from fulcrum.flow.predict import Predict
-    from fulcrum.loss.term import Term
-    from fulcrum.model.backbone import Backbone
-    from fulcrum.model.condition import Condition
-    from fulcrum.model.route import Route
     from fulcrum.networks.protocols import Codec, TeacherNetwork, TextEncoder
-    from fulcrum.optim.rule import Rule
-    from fulcrum.train.average import Average
+    from fulcrum.training.average import Average
+    from fulcrum.training.flow.flow import Predict
+    from fulcrum.training.flow.sampling import Denoise
+    from fulcrum.training.loss.terms import Term
+    from fulcrum.training.model.transformer import Backbone, Condition, Route
+    from fulcrum.training.optim.optimizers import Rule
 
 
 # ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
@@ -144,7 +142,7 @@ class ConditionFiller(Filler, Builds["Condition | None"]):
 class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
     """model.learned: which of the denoiser's weights learn; what it builds prepares a denoiser that has no values yet.
 
-    A weight is known by its words: its role, and what its layer is for (`fulcrum.model.roles`).
+    A weight is known by its words: its role, and what its layer is for (`fulcrum.training.model.layers`).
     """
 
     partial: ClassVar[bool] = True  # does it leave weights as they began?

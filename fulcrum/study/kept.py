@@ -41,9 +41,9 @@ from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import find_cell
 from fulcrum.study.run.kept_cells import CELLS, KEPT_HINT, KeptCells, is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
-from fulcrum.train.fillers import Trunk
-from fulcrum.train.rerun import trained_again
-from fulcrum.train.session import Order
+from fulcrum.training.fillers import Trunk
+from fulcrum.training.rerun import trained_again
+from fulcrum.training.session import Order
 
 PLAN, FACTS, RESULT = "plan.toml", "kept.json", "result.json"
 HOW = re.compile("[0-9a-f]{12}")  # a hash, and a part of files' names

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from fulcrum.dist.machine.machine_facts import machine_words
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
@@ -38,6 +37,7 @@ from fulcrum.study.kept_contents import changed_files, require_contents, write_c
 from fulcrum.study.kept_pairs import compared_pairs
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.kept_cells import KEPT_HINT, KeptCells, read_kept
+from fulcrum.training.dist.machine import machine_words
 
 CLOSE = 1e-6  # relative: another machine's last bits move no verdict
 NAMED = 6  # differences that are named

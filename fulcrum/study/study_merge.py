@@ -24,8 +24,8 @@ from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.cell_copy import CellFiles, copy_cell, find_cell
 from fulcrum.study.run.kept_cells import is_kept, read_kept, unpack
 from fulcrum.study.run.layout import Layout, lay_out, measuring
-from fulcrum.train.drawing.trained_run import KEY
-from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.trained_run import KEY
 
 NAMED = 6  # cells that were left out or are missing, and are named
 OTHERWISE = "measured in another way"

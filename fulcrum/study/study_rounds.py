@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fulcrum.dist.machine.device import at_hand
 from fulcrum.files.paths import explained
 from fulcrum.measure.card import METRICS
 from fulcrum.report.page import write
@@ -29,7 +28,8 @@ from fulcrum.study.run.layout import Layout, lay_out
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
 from fulcrum.study.run.progress import TimeLeft, line, standing
 from fulcrum.study.run.workers.runner import Board, Lane, Work, run_all
-from fulcrum.train.watched.bill import of_arm
+from fulcrum.training.cost_record import of_arm
+from fulcrum.training.dist.machine import at_hand
 
 PAGE_EVERY = 5.0  # seconds between two versions of the live page, at least
 PAGE_SHARE = 0.005  # of the time may go into it: it computes beside the cells

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 
-from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.running import beating
 from fulcrum.report.schema import StudyResult
 from fulcrum.spec.phrase import Catalogue
@@ -25,6 +24,7 @@ from fulcrum.study.run.workers.capacity import Room, room
 from fulcrum.study.run.workers.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.study.run.workers.runner import Lane, Work
 from fulcrum.study.study_rounds import Say, StudyRun
+from fulcrum.training.dist.ranks import TIMEOUT
 
 
 class Executor(NamedTuple):

@@ -14,9 +14,9 @@ from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder, claim
-from fulcrum.train.session import Order, perform
+from fulcrum.training import checkpoint
+from fulcrum.training.run_folder import RunFolder, claim
+from fulcrum.training.session import Order, perform
 
 
 def quiet(text):

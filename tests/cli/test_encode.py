@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from fulcrum import phrase
 from fulcrum.cli import app
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.feed import Feed
-from fulcrum.train.sized import cache_forecast
-from fulcrum.train.sized.cache_forecast import tell_cache
+from fulcrum.training import estimate as cache_forecast
+from fulcrum.training.estimate import tell_cache
+from fulcrum.training.feed import Feed
 
 SMALL = ("data.source.count=600", "budget.images=64", "budget.batch=32")
 

@@ -102,7 +102,7 @@ def test_a_system_is_found_without_checkpoints(run, capsys):
 
 
 def test_sessions_that_count_are_those_whose_steps_are_in_the_run():
-    from fulcrum.train.saved.run_events import counted_sessions
+    from fulcrum.training.run_folder import counted_sessions
 
     events = [
         {"event": "session", "images": images, "number": number} for number, images in enumerate((0, 80, 160, 80, 240))

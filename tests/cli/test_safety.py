@@ -54,7 +54,7 @@ def test_an_export_goes_where_it_is_asked_to_and_not_among_checkpoints(run, tmp_
 
 
 def test_gc_leaves_a_run_in_use_alone(run, capsys):
-    from fulcrum.train.saved.run_folder import RunFolder, claim
+    from fulcrum.training.run_folder import RunFolder, claim
 
     (run / "checkpoints" / ".writing-000000000099-1").mkdir()
     with claim(RunFolder(run)):

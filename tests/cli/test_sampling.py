@@ -10,7 +10,7 @@ from PIL import Image
 
 from fulcrum.cli import main
 from fulcrum.spec.run import System
-from fulcrum.train.session import Order, perform
+from fulcrum.training.session import Order, perform
 
 PROMPT = "a large red circle at the top left."
 

@@ -11,7 +11,7 @@ from fulcrum.spec.run import SCIENCE
 from fulcrum.study.plan import frozen_plan
 from fulcrum.study.plan.frozen_plan import changed_since, freeze
 from fulcrum.study.plan.plan import Plan
-from fulcrum.train.saved import run_folder
+from fulcrum.training import run_folder
 
 SMALL = ("budget.batch=8", "data.source.count=16", "model.width=32", "model.heads=2", "sample.steps=2")
 TRAIN = [

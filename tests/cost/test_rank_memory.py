@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from fulcrum import phrase
-from fulcrum.model.running.run_block import recompute_blocks
 from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import speedrun_24h
 from fulcrum.spec.flops import parameters
 from fulcrum.spec.memory import RankLayout, fitting, rank_memory, row_bytes
 from fulcrum.spec.run import System
-from fulcrum.train.build import Context, backbone_of
+from fulcrum.training.build import Context, backbone_of
+from fulcrum.training.model.transformer import recompute_blocks
 
 ROWS, WORDS = 2, 16
 
@@ -24,7 +24,7 @@ def held_by_autograd(run, compiled=False, every=0):
     if every:
         recompute_blocks(backbone, every)
     if compiled:
-        from fulcrum.model.running.run_block import compile_blocks
+        from fulcrum.training.model.transformer import compile_blocks
 
         compile_blocks(backbone)
     own = {weight.untyped_storage().data_ptr() for weight in backbone.parameters()}
@@ -136,9 +136,9 @@ EIGHT_RANKS = """
 import sys, torch, torch.distributed as dist
 from torch import nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from fulcrum.dist.shard import prepare, sum_gradients
-from fulcrum.dist.processes.start import Ranks
-from fulcrum.dist.mesh import device_mesh
+from fulcrum.training.dist.shard import prepare, sum_gradients
+from fulcrum.training.dist.ranks import Ranks
+from fulcrum.training.dist.collectives import device_mesh
 dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)  # seven others that answer at once
 ranks = Ranks(0, 8)
 with torch.device("meta"):

@@ -10,7 +10,7 @@ from fulcrum.recipes.prx import prx_256
 from fulcrum.recipes.prx_pixels import prx_7b
 from fulcrum.spec.memory import RankLayout, kl_encoder_flops, vit_flops
 from fulcrum.spec.speed import MEASURED, OTHER, SHARE, Machine, step_time
-from fulcrum.train.sized.machine_estimate import estimate
+from fulcrum.training.estimate import estimate
 
 EIGHT = Machine(8, "H100")
 

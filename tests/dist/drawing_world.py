@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from train_world import TINY
 
-from fulcrum.dist.processes.start import ALONE, start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.spec.errors import TrainingFailed
@@ -24,10 +23,11 @@ from fulcrum.study.run.measuring import evaluation_points, plan_judges, preview,
 from fulcrum.study.run.measuring.evaluation_points import Points, quality_of
 from fulcrum.study.run.measuring.preview import PreviewPlan, previews
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import shared_weights
-from fulcrum.train.drawing.shared_drawing import shared_batches, shared_sheet
-from fulcrum.train.session import Order, perform
+from fulcrum.training.average import shared_weights
+from fulcrum.training.dist.ranks import ALONE, start
+from fulcrum.training.painter import Painter
+from fulcrum.training.session import Order, perform
+from fulcrum.training.trained_run import shared_batches, shared_sheet
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")

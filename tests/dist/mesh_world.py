@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 from train_world import TINY
 
-from fulcrum.dist.processes.start import start
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.saved import sharded
-from fulcrum.train.session import Order, perform
+from fulcrum.training import sharded_checkpoint as sharded
+from fulcrum.training.dist.ranks import start
+from fulcrum.training.session import Order, perform
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")

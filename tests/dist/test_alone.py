@@ -5,12 +5,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from fulcrum.dist.matrix_owners import Owners, deal, unpack
-from fulcrum.dist.precision import bf16_speedup, has_fast_bf16, shard_policy
-from fulcrum.dist.processes.start import Ranks, start
-from fulcrum.dist.reduce import clip, mean, total, whole
-from fulcrum.dist.shard import prepare, sum_gradients
 from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.training.dist.collectives import clip, mean, total, whole
+from fulcrum.training.dist.matrix_owners import Owners, deal, unpack
+from fulcrum.training.dist.ranks import Ranks, start
+from fulcrum.training.dist.shard import bf16_speedup, has_fast_bf16, prepare, shard_policy, sum_gradients
 
 
 def test_without_torchrun_a_process_is_alone() -> None:

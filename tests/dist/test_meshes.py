@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.dist.choose_system import choose_system
-from fulcrum.dist.mesh import MeshShape, mesh_shape
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.build import build
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import perform
+from fulcrum.training import checkpoint
+from fulcrum.training.build import build
+from fulcrum.training.dist.choose_system import choose_system
+from fulcrum.training.dist.collectives import MeshShape, mesh_shape
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import perform
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mesh_world import order  # noqa: E402

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from fulcrum.cli import main
 from fulcrum.files.sealed import sealed
 from fulcrum.spec.edit import key
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import perform
+from fulcrum.training import checkpoint
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import perform
+from fulcrum.training.start_weights import trained_weights
 
 sys.path.insert(0, str(Path(__file__).parent))
 from mesh_world import order  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.train.session import perform
+from fulcrum.training.session import perform
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 import drawing_world  # noqa: E402

@@ -14,10 +14,9 @@ import torch
 from fulcrum.cli import main
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import REQUEUE
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import perform
-from fulcrum.train.stop_asked import Interrupted
+from fulcrum.training import checkpoint
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Interrupted, perform
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 from ranks_of_a_run import Started  # noqa: E402
@@ -87,7 +86,7 @@ def apart(found, expected, start):
 @pytest.fixture(scope="module")
 def beginning():
     """Where the runs start: the codec's run has all the names."""
-    from fulcrum.train.build import build
+    from fulcrum.training.build import build
 
     return build(order(CODEC, Path()).run).state_dict()
 

@@ -18,16 +18,16 @@ from pathlib import Path
 import torch
 
 from fulcrum.cli import main
-from fulcrum.dist.mesh import device_mesh
-from fulcrum.dist.processes.start import start
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model.running import passes as room
-from fulcrum.optim.storage import StoredWeights
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import preview, run_evaluation
-from fulcrum.train.session import Order, perform
+from fulcrum.training.dist.collectives import device_mesh
+from fulcrum.training.dist.ranks import start
+from fulcrum.training.model import passes as room
+from fulcrum.training.optim.optimizers import StoredWeights
+from fulcrum.training.session import Order, perform
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")

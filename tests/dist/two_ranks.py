@@ -17,24 +17,17 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fulcrum.dist import cpu_exchange
-from fulcrum.dist.cpu_exchange import GatherParts, SumParts
-from fulcrum.dist.matrix_owners import Owners
-from fulcrum.dist.mesh import device_mesh
-from fulcrum.dist.processes.start import Ranks, start
-from fulcrum.dist.reduce import average_gradients, clip, mean, total, whole
-from fulcrum.dist.shard import held_gathered, prepare, sum_gradients
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.roles import roles
-from fulcrum.model.running.run_block import compile_blocks, recompute_blocks
-from fulcrum.optim import muon as muon_room
-from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.groups import groups
-from fulcrum.optim.muon import Muon, undealt
-from fulcrum.optim.optimizer_state import local
-from fulcrum.optim.orthogonal import orthogonalise
-from fulcrum.optim.rule import Joint
 from fulcrum.spec.errors import RunFailed
+from fulcrum.training.dist import shard as cpu_exchange
+from fulcrum.training.dist.collectives import average_gradients, clip, device_mesh, mean, total, whole
+from fulcrum.training.dist.matrix_owners import Owners
+from fulcrum.training.dist.ranks import Ranks, start
+from fulcrum.training.dist.shard import GatherParts, SumParts, held_gathered, prepare, sum_gradients
+from fulcrum.training.model.layers import roles
+from fulcrum.training.model.transformer import Backbone, compile_blocks, recompute_blocks
+from fulcrum.training.optim import muon as muon_room
+from fulcrum.training.optim.muon import Muon, orthogonalise, undealt
+from fulcrum.training.optim.optimizers import AdamW, Joint, groups, local
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")  # Dynamo looks itself

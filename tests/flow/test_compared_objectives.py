@@ -10,7 +10,7 @@ from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
-from fulcrum.train.feed import Feed
+from fulcrum.training.feed import Feed
 
 
 @pytest.mark.parametrize(

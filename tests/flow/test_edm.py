@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from fulcrum.data.fillers import World
-from fulcrum.flow import path
-from fulcrum.flow.fillers import (
-    EDMLoss,
-    EDMNoise,
-    Preconditioned,
-)
-from fulcrum.flow.predict import PreconditionedPrediction
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import diff, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse
-from fulcrum.train.build import build
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import build
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow import flow as path
+from fulcrum.training.flow.fillers import (
+    EDMLoss,
+    EDMNoise,
+    Preconditioned,
+)
+from fulcrum.training.flow.flow import PreconditionedPrediction
 from tests.flow.parts import TIMES, built, normal_numbers, pair
 
 

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import torch
 
-from fulcrum.flow import keyed_noise, path
-from fulcrum.flow.draw import Draws, Subset, Uniform
-from fulcrum.flow.guide import ClassifierFree, ListeningDenoiser
-from fulcrum.flow.predict import CleanPrediction, VelocityPrediction
-from fulcrum.flow.sample import euler, grid, midpoint
-from fulcrum.flow.time import EARLIEST, LogitNormalTime
+from fulcrum.training.flow import flow as path
+from fulcrum.training.flow import noise as keyed_noise
+from fulcrum.training.flow.flow import EARLIEST, CleanPrediction, LogitNormalTime, VelocityPrediction
+from fulcrum.training.flow.noise import Draws, Subset, Uniform
+from fulcrum.training.flow.sampling import ClassifierFree, ListeningDenoiser, euler, grid, midpoint
 
 
 def draws(**changes):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.flow import gaussian, keyed_noise
 from fulcrum.spec.keyed import bits, key
+from fulcrum.training.flow import noise as gaussian
+from fulcrum.training.flow import noise as keyed_noise
 
 KNOWN = [  # of the keys 0 and 2^64 - 1: the first numbers, to the bit
     ["0x1.87df800000000p-5", "-0x1.3113580000000p+0", "-0x1.5887500000000p-2", "0x1.6140100000000p-3"],

@@ -6,15 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.flow.draw import Chance, Draws
-from fulcrum.flow.fillers import Velocity, XPrediction
-from fulcrum.flow.guide import ClassifierFree, ListeningDenoiser, PathDrop, RoutedVersusFull, Unstretched, paths_asked
-from fulcrum.flow.sample import euler
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.build import build
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import build
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow.fillers import Velocity, XPrediction
+from fulcrum.training.flow.noise import Chance, Draws
+from fulcrum.training.flow.sampling import (
+    ClassifierFree,
+    ListeningDenoiser,
+    PathDrop,
+    RoutedVersusFull,
+    Unstretched,
+    euler,
+    paths_asked,
+)
+from fulcrum.training.painter import Painter
 
 WEAK = {ClassifierFree: (False, "full"), RoutedVersusFull: (True, "routed"), PathDrop: (False, "short")}
 
@@ -83,7 +90,7 @@ def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
 
 
 def _noise(drawing, index):
-    from fulcrum.flow import keyed_noise
+    from fulcrum.training.flow import noise as keyed_noise
 
     codec, size = drawing.run.encode.codec, drawing.run.data.size
     return keyed_noise.normal(0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride))

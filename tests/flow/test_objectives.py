@@ -6,22 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.flow import path
-from fulcrum.flow.fillers import (
-    FILLERS,
-    LogitNormal,
-    MinSNR,
-    Preconditioned,
-    UniformTime,
-    Velocity,
-    XPrediction,
-)
-from fulcrum.flow.sample import euler
-from fulcrum.interop.diffusers import pipeline_of
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.loss.flow_matching import FlowMatchingTerm
-from fulcrum.loss.term import View
-from fulcrum.model.counted_flops import counted
 from fulcrum.networks.fillers import Pixels
 from fulcrum.recipes.pocket import pocket_pixels
 from fulcrum.recipes.prx import prx_256
@@ -33,9 +18,23 @@ from fulcrum.spec.flops import parameters
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.train.build import assemble, build, require_witness
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble, build, require_witness
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow import flow as path
+from fulcrum.training.flow.fillers import (
+    FILLERS,
+    LogitNormal,
+    MinSNR,
+    Preconditioned,
+    UniformTime,
+    Velocity,
+    XPrediction,
+)
+from fulcrum.training.flow.sampling import euler
+from fulcrum.training.interop.diffusers import pipeline_of
+from fulcrum.training.loss.terms import FlowMatchingTerm, View
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.painter import Painter
 from tests.flow.parts import TIMES, built, normal_numbers, pair
 
 PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.PredictFiller)] + [Preconditioned(sigma_data=0.5)]

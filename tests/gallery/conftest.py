@@ -16,8 +16,8 @@ from fulcrum.gallery.open_models import OpenModels
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.loopback import HOST
 from fulcrum.spec.run import System
-from fulcrum.train.saved.kept_weights import keeping
-from fulcrum.train.session import Order, perform
+from fulcrum.training.kept_weights import keeping
+from fulcrum.training.session import Order, perform
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\"&'"
 PROMPT = "a large red circle at the top left."

@@ -17,7 +17,7 @@ from fulcrum.gallery.exhibit import named_runs
 from fulcrum.gallery.gallery_request import GalleryRequest
 from fulcrum.gallery.open_models import OpenModels
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.train.drawing.painter import Painter
+from fulcrum.training.painter import Painter
 
 PROMPT = "a large red circle at the top left."
 

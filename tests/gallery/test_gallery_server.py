@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fulcrum.train.drawing.painter import Painter
+from fulcrum.training.painter import Painter
 
 PROMPT = "a large red circle at the top left."
 

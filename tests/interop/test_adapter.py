@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from fulcrum.cli import main
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import System
-from fulcrum.train.fillers import DiffusersStart, Trunk
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform
+from fulcrum.training.fillers import DiffusersStart, Trunk
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
 
 for package in ("diffusers", "transformers", "ftfy", "peft"):
     pytest.importorskip(package)
@@ -111,9 +111,9 @@ def test_the_loader_of_diffusers_takes_the_same_file(tuned):
 
 
 def test_the_merged_export_draws_what_the_run_draws(tuned, tmp_path):
-    from fulcrum.interop.diffusers import load
-    from fulcrum.model.adapter import merged
-    from fulcrum.train.saved.trained_weights import trained_weights
+    from fulcrum.training.interop.diffusers import load
+    from fulcrum.training.model.adapter import merged
+    from fulcrum.training.start_weights import trained_weights
 
     run, folder = tuned["latent"]
     assert told("export", run.path, tmp_path / "whole", "--seeds", 1) == 0

@@ -5,12 +5,11 @@ import json
 import pytest
 import torch
 
-from fulcrum.interop.diffusers import export, load
-from fulcrum.interop.pipeline_slots import require_slots
-from fulcrum.model.backbone import Backbone
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.training.interop.diffusers import export, load, require_slots
+from fulcrum.training.model.transformer import Backbone
 
 PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
 

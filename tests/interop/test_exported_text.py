@@ -9,9 +9,9 @@ import torch
 from fulcrum.cli import main
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import STYLES, captions
-from fulcrum.interop.exported_text import export_text
 from fulcrum.networks.fillers import FolderText
 from fulcrum.networks.text import LONGEST, PAD, START, WorldText, load_text
+from fulcrum.training.interop.export import export_text
 
 transformers = pytest.importorskip("transformers", reason="the parity with ModernBertModel needs transformers")
 

@@ -19,10 +19,10 @@ from fulcrum.cli import main
 from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.build import Context
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
+from fulcrum.training.build import Context
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 pytest.importorskip("diffusers"), pytest.importorskip("transformers"), pytest.importorskip("ftfy")
 PROMPT = "a large red circle at the top left."
@@ -120,7 +120,7 @@ def _fillers():
 
 
 def test_it_comes_back_bit_for_bit(runs, exported, tiny):
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     for name, folder in runs.items():
         index = pipeline_index(str(exported[name]))
@@ -163,7 +163,7 @@ def test_a_run_begins_from_a_pipeline_and_says_what_it_took(exported, tmp_path, 
 
 
 def test_what_a_person_set_stays(exported, tiny):
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     path = str(exported["latent"])
     run = begun_from(tiny("spark"), path, pipeline_index(path), ["encode.codec.asset", "model.depth"])
@@ -174,9 +174,8 @@ def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
     """Its folder says 64 tokens and the captions have some 24: not the 256 of a slot that nobody filled in."""
     from fulcrum.data.fillers import Folder
     from fulcrum.spec.memory import rank_memory
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
-    from fulcrum.train.sized.dry_run import text_tokens
-    from fulcrum.train.sized.memory_check import layout_of, require_memory
+    from fulcrum.training.estimate import layout_of, require_memory, text_tokens
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     given = ("train", "spark", "--images", 320, "--dry-run", "--json")
     code, out, err = command(capsys, *given, "--start", exported["latent"])
@@ -199,7 +198,7 @@ def test_a_pipelines_encoder_counts_with_what_it_reads(exported, tiny, capsys):
 def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
     """The hub's own cache on this disk; nothing is asked over the network."""
     from fulcrum.spec.edit import key
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     snapshot = tmp_path / "models--some--prx" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(exported["latent"], snapshot)
@@ -213,7 +212,7 @@ def test_a_hub_id_goes_the_same_way(exported, tiny, tmp_path, monkeypatch):
 
 
 def test_another_family_is_refused(exported, tmp_path):
-    from fulcrum.train.saved.pipeline_start import pipeline_index
+    from fulcrum.training.start_weights import pipeline_index
 
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
     with pytest.raises(BadInput, match="FluxPipeline, another family") as error:
@@ -226,7 +225,7 @@ def test_another_family_is_refused(exported, tmp_path):
     "change", [{"vae": 5}, {"text_encoder": "x"}, {"noise_scale": [], "_class_name": "PRXPixelPipeline"}]
 )
 def test_an_index_that_was_changed_by_hand_is_refused(exported, tiny, change):
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     path = str(exported["latent"])
     index = {**pipeline_index(path), **change}
@@ -241,7 +240,7 @@ def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(run
     assert code == 2 and "not an empty folder" in err and os.listdir(tmp_path / "mine") == ["file"]
     half = tmp_path / runs["latent"].path.name
     half.symlink_to(runs["latent"].path)
-    from fulcrum.train.saved.run_folder import description
+    from fulcrum.training.run_folder import description
 
     lost = tmp_path / "0123456789abcdef"
     lost.mkdir()
@@ -266,9 +265,9 @@ def test_a_folder_that_is_not_new_and_a_run_that_is_not_finished_are_refused(run
     ],
 )
 def test_a_lever_without_a_place_in_diffusers_is_named(phrase, words):
-    from fulcrum.interop.pipeline_slots import require_slots
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
+    from fulcrum.training.interop.diffusers import require_slots
 
     read = parse(phrase, CATALOG, ["data.source.crop=0.25"])
     with pytest.raises(BadInput, match="no pipeline of diffusers draws this run") as error:
@@ -277,9 +276,9 @@ def test_a_lever_without_a_place_in_diffusers_is_named(phrase, words):
 
 
 def test_levers_that_leave_no_trace_are_no_reason_to_refuse():
-    from fulcrum.interop.pipeline_slots import require_slots
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.phrase import parse
+    from fulcrum.training.interop.diffusers import require_slots
 
     read = parse("pocket + tread + repa + muon + ema + contrastive_flow + resolution_condition + bottleneck", CATALOG)
     require_slots(read.run, read.levers)

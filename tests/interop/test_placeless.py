@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fulcrum.interop.model_card import description
+from fulcrum.training.interop.export import description
 
 
 def published(path, phrase="spark --set data.source.path={path}"):
@@ -57,7 +57,7 @@ def test_a_phrase_may_spell_a_path_otherwise_than_its_run(quote):
 
 
 def test_sentences_of_a_card_stay_sentences():
-    from fulcrum.interop.placeless import placeless_card
+    from fulcrum.training.interop.export import placeless_card
 
     card = {
         "licence": "CC BY 4.0 and/or mine, see https://me:pw@host/terms?token=SECRET or /home/bob/terms/mine.txt",

@@ -11,10 +11,10 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import key, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 diffusers, transformers = pytest.importorskip("diffusers"), pytest.importorskip("transformers")
 SHORT = ("data.source.count=16", "budget.images=24", "model.depth=2", "data.caption.style=short")
@@ -213,7 +213,7 @@ def test_a_moved_folder_is_the_same_run_and_a_changed_byte_another(part, tiny, t
 
 def test_long_prompts_are_cut_and_counted(part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part('t5')}', max_tokens=4)")
-    from fulcrum.train.feed import Feed
+    from fulcrum.training.feed import Feed
 
     Feed(run, 0, tmp_path).at(0)  # who says nothing to people warns of nothing either
     lines = []

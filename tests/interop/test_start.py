@@ -7,13 +7,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fulcrum.cli import main
-from fulcrum.interop.diffusers import export
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.build import Context, build
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
+from fulcrum.training.build import Context, build
+from fulcrum.training.interop.diffusers import export
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
 SHORT = ("data.source.count=16", "budget.images=16", "model.depth=2")
@@ -46,7 +46,7 @@ def test_it_begins_as_the_folder_ends(folder, tiny, tmp_path):
         assert (ours(x_t, t, (text, None)).pred - expected).abs().max() <= 1e-5 * expected.abs().max()
     result = perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert result["images"] == 16
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
 
     weights, before = trained_weights(RunFolder(tmp_path / "out" / result["key"])), ours.state_dict()
     moved = max(float((weights[name] - before[name]).abs().max()) for name in before)

@@ -9,7 +9,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.stage import phases
-from fulcrum.train.build import require_witness
+from fulcrum.training.build import require_witness
 
 LONG = (*TINY, "budget.images=96")  # an average needs more than ten steps
 MANY = (*TINY, "budget.images=48", "budget.batch=4", "data.size=128")  # 256 tokens

@@ -6,8 +6,8 @@ import torch
 from fulcrum.laws.court import Court
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.run import System
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.checkpoint import State
+from fulcrum.training.loop import train
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from fulcrum.levers.tread import Tread
 from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.train.average import MovingAverage
+from fulcrum.training.average import MovingAverage
 
 
 class Term(seam.TermFiller):

@@ -6,21 +6,21 @@ from typing import get_args
 import pytest
 import torch
 
-from fulcrum.dist.precision import bf16_products, has_bf16_units
 from fulcrum.laws.court import Court
 from fulcrum.laws.laws import LAWS
 from fulcrum.levers.bf16_op import PROBES, BF16Op, Operation
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model.bf16 import Cast
-from fulcrum.optim.storage import keep_gradients
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble, build
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble, build
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.shard import bf16_products, has_bf16_units
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
+from fulcrum.training.model.layers import Cast
+from fulcrum.training.optim.optimizers import keep_gradients
+from fulcrum.training.session import Order, perform
 
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
 OTHERS = [op for op in get_args(Operation) if op != "norm"]  # the laws try the default

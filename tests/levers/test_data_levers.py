@@ -7,7 +7,6 @@ from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import TOKENS, Filtered, MixedStyles, OneStyle
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import captions, tokenize
-from fulcrum.flow.fillers import LogitNormal
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.mixed_captions import MixedCaptions
 from fulcrum.levers.resolution_ladder import ResolutionLadder
@@ -18,10 +17,11 @@ from fulcrum.spec.phrase import apply, parse
 from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
 from fulcrum.study.run.measuring.run_evaluation import _source, prompts
-from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble, require_witness
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow.fillers import LogitNormal
+from fulcrum.training.loop import train
 
 SYNTHETIC = "data.source.domain=synthetic"
 

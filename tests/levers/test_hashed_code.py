@@ -17,7 +17,7 @@ from fulcrum.study.run.workers.worker import answer
 LEVER = """
 from typing import ClassVar
 from fulcrum import Card, Lever, put
-from fulcrum.flow.fillers import UniformTime
+from fulcrum.training.flow.fillers import UniformTime
 
 class OwnTime(UniformTime):
     kind: ClassVar[str] = "own_time"

@@ -13,8 +13,8 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble
+from fulcrum.training.feed import Feed
 
 NAMES = ("flux2_codec", "repa_e_codec", "qwen3vl_text", "dinov2", "dinov3")
 pytestmark = pytest.mark.skipif(

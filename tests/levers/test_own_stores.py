@@ -23,10 +23,10 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble, require_witness
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import train
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60)}
 TEXT = "a large {} square in the centre"

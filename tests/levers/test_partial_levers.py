@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from fulcrum.laws.court import assembled
-from fulcrum.model.adapter import is_beside, merged
-from fulcrum.model.counted_flops import counted
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import partial_training_flops, sizes_of
 from fulcrum.spec.run import AllWeights, System
-from fulcrum.train.build import Context, build
-from fulcrum.train.feed import Feed
-from fulcrum.train.fillers import Trunk
-from fulcrum.train.loop import after, train
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.build import Context, build
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.fillers import Trunk
+from fulcrum.training.loop import after, train
+from fulcrum.training.model.adapter import is_beside, merged
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 START = "start=stand_in"
 

@@ -7,16 +7,16 @@ import torch
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.rate_stage import RateStage
-from fulcrum.optim.schedule import rates
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse
 from fulcrum.spec.run import During, System
 from fulcrum.spec.stage import own_rates, require_sound
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
+from fulcrum.training.optim.optimizers import rates
 
 LATE = {  # lever -> its stage's first step of ten, and its setting of the rate
     "sft_stage": (9, "rate"),

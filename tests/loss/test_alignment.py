@@ -6,16 +6,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fulcrum.loss.alignment import AlignmentTerm, ConvProjector, MLPProjector, spatially_normalised
-from fulcrum.loss.fillers import Alignment
-from fulcrum.loss.term import View
-from fulcrum.model.counted_flops import counted
-from fulcrum.model.init import initialise
-from fulcrum.model.roles import roles
-from fulcrum.model.tokens import Tokens
 from fulcrum.networks.teacher import OnGrid, to_grid
 from fulcrum.spec.edit import diff, get
 from fulcrum.spec.errors import BadInput
+from fulcrum.training.loss.fillers import Alignment
+from fulcrum.training.loss.terms import AlignmentTerm, ConvProjector, MLPProjector, View, spatially_normalised
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.model.layers import Tokens, initialise, roles
 
 ROWS, SIDE, WIDTH, TEACHER = 3, 4, 12, 20
 GRID = SIDE * SIDE

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from fulcrum.flow.draw import Draw, Draws, Normal
-from fulcrum.loss.codec_fillers import CodecAlignment
-from fulcrum.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
-from fulcrum.loss.term import Coded, Losses, View
 from fulcrum.networks.batch import Batch
 from fulcrum.networks.codec import TunedCodec
-from fulcrum.train.feed import needs
+from fulcrum.training.feed import needs
+from fulcrum.training.flow.noise import Draw, Draws, Normal
+from fulcrum.training.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
+from fulcrum.training.loss.fillers import CodecAlignment
+from fulcrum.training.loss.terms import Coded, Losses, View
 
 
 def view(coded, teacher=None):

@@ -5,15 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.flow.fillers import EvenWeight, MinSNR
-from fulcrum.loss.contrastive import ContrastiveTerm
-from fulcrum.loss.term import View
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow.fillers import EvenWeight, MinSNR
+from fulcrum.training.loop import train
+from fulcrum.training.loss.terms import ContrastiveTerm, View
 
 
 def view(rows):

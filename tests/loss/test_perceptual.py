@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from fulcrum.levers.lpips import UseLPIPS
-from fulcrum.loss.fillers import LPIPS, VGGLPIPS, PerceptualFeatures
-from fulcrum.loss.perceptual import FeatureTerm, StageTerm, VGGTerm, unit
-from fulcrum.loss.term import View
-from fulcrum.model.counted_flops import counted
 from fulcrum.networks.pretrained import folder as registry
 from fulcrum.networks.pretrained.vision import VGG
 from fulcrum.networks.teacher import load_teacher
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.measuring.plan_judges import require_impartial
+from fulcrum.training.loss.fillers import LPIPS, VGGLPIPS, PerceptualFeatures
+from fulcrum.training.loss.perceptual import FeatureTerm, StageTerm, VGGTerm, unit
+from fulcrum.training.loss.terms import View
+from fulcrum.training.model.counted_flops import counted
 
 TERMS = {
     "perceptual_features": (FeatureTerm, PerceptualFeatures),

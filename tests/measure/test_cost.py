@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model.counted_flops import counted
 from fulcrum.networks.codec import KLCodec, load_codec
 from fulcrum.networks.codec_flops import coding_flops
 from fulcrum.networks.judges import load_features
@@ -15,8 +14,9 @@ from fulcrum.networks.text import load_text
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import PartFlops, denoiser_training_flops
 from fulcrum.spec.phrase import parse
-from fulcrum.train.feed import Feed
-from fulcrum.train.watched.training_cost import BATCH, count_parts, count_training, measured_peak, peak_memory
+from fulcrum.training.cost_record import BATCH, count_parts, count_training, measured_peak, peak_memory
+from fulcrum.training.feed import Feed
+from fulcrum.training.model.counted_flops import counted
 
 PROMPTS = ["a large red circle at the top left.", "a star.", "a small blue ring.", "a green square at the top."] * 2
 

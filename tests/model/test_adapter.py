@@ -3,14 +3,13 @@
 import pytest
 import torch
 
-from fulcrum.model.adapter import is_beside, merged
-from fulcrum.model.fillers import ChosenWeights
-from fulcrum.model.linear import Linear
-from fulcrum.model.roles import words
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import layers, learned_weights, own_parameters, parameters, sizes_of
 from fulcrum.spec.run import System
-from fulcrum.train.build import Context, build
+from fulcrum.training.build import Context, build
+from fulcrum.training.model.adapter import is_beside, merged
+from fulcrum.training.model.fillers import ChosenWeights
+from fulcrum.training.model.layers import Linear, words
 
 START = "start=stand_in"
 EVERYWHERE = "lora(rank=3, alpha=6, targets=[matrix, embed, head])"

@@ -6,13 +6,18 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.block import gelu
-from fulcrum.model.packed_text import pack_at_most
-from fulcrum.model.route import CarryRoute
-from fulcrum.model.running import passes as room
-from fulcrum.model.running.passes import Passes, rows_per_pass
-from fulcrum.model.running.run_block import ONE_GRAPH, compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.training.model import passes as room
+from fulcrum.training.model.passes import Passes, rows_per_pass
+from fulcrum.training.model.transformer import (
+    ONE_GRAPH,
+    Backbone,
+    CarryRoute,
+    compile_backbone,
+    compile_blocks,
+    gelu,
+    pack_at_most,
+    recompute_blocks,
+)
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does

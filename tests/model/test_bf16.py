@@ -5,14 +5,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.model.attention import attend, attend_stepwise, rms_norm
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.bf16 import EXACT, Cast, OpDtypes, emulate_bf16, narrowed, nearest
-from fulcrum.model.embed import layer_norm, sinusoids
-from fulcrum.model.linear import Linear
-from fulcrum.model.roles import Role
-from fulcrum.model.rope import rotary_table, rotate
-from fulcrum.optim.orthogonal import orthogonalise
+from fulcrum.training.model.layers import (
+    EXACT,
+    Cast,
+    Linear,
+    OpDtypes,
+    Role,
+    emulate_bf16,
+    layer_norm,
+    narrowed,
+    nearest,
+    rotary_table,
+    rotate,
+    sinusoids,
+)
+from fulcrum.training.model.transformer import Backbone, attend, attend_stepwise, rms_norm
+from fulcrum.training.optim.muon import orthogonalise
 
 SIZES = dict(channels=4, patch=2, width=64, depth=4, heads=2, text_width=24)
 BF16 = torch.bfloat16

@@ -5,11 +5,9 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.counted_flops import FORMULAS, counted
-from fulcrum.model.packed_text import ALIGN
-from fulcrum.model.route import CarryRoute
 from fulcrum.spec.flops import forward_flops
+from fulcrum.training.model.counted_flops import FORMULAS, counted
+from fulcrum.training.model.transformer import ALIGN, Backbone, CarryRoute
 
 SIZES = dict(channels=4, patch=2, width=32, depth=4, heads=2, text_width=24)
 NO_GRADIENT = 2 * 2 * (64 * 16 * 32 + 8 * 24 * 32 + 256 * 32)  # two rows: pictures, texts and times ask for none

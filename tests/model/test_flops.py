@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.route import CarryRoute
 from fulcrum.spec.flops import forward_flops, training_flops
+from fulcrum.training.model.transformer import Backbone, CarryRoute
 
 SIZES = dict(channels=4, patch=2, width=32, depth=4, heads=2, text_width=24)
 CASES = {

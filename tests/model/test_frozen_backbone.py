@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.bf16 import OpDtypes
-from fulcrum.model.condition import SizeCropIn
-from fulcrum.model.route import CarryRoute, FuseRoute
-from fulcrum.model.running import frozen_backbone
-from fulcrum.model.running.frozen_backbone import FrozenBackbone
+from fulcrum.training.model import fast_drawing as frozen_backbone
+from fulcrum.training.model.fast_drawing import FrozenBackbone
+from fulcrum.training.model.layers import OpDtypes
+from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute, SizeCropIn
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 

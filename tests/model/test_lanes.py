@@ -7,12 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.model.backbone import Backbone, Out
-from fulcrum.model.route import CarryRoute
-from fulcrum.model.running import passes as room
-from fulcrum.model.running.lanes import Lanes, run_passes, side_by_side
-from fulcrum.model.running.passes import Passes, rows_per_pass
-from fulcrum.model.running.run_block import compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.training.model import passes as room
+from fulcrum.training.model.passes import Lanes, Passes, rows_per_pass, run_passes, side_by_side
+from fulcrum.training.model.transformer import Backbone, CarryRoute, Out, compile_backbone, compile_blocks, recompute_blocks
 
 
 @pytest.fixture

@@ -7,20 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fulcrum.interop.diffusers import export
-from fulcrum.model.fillers import NoCondition, Resolution
-from fulcrum.model.linear import Linear
-from fulcrum.model.roles import Role
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.run import System
 from fulcrum.spec.slots import ConditionFiller
-from fulcrum.train.build import build
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
+from fulcrum.training.build import build
+from fulcrum.training.interop.diffusers import export
+from fulcrum.training.model.fillers import NoCondition, Resolution
+from fulcrum.training.model.layers import Linear, Role
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 
 class Spread(nn.Module):

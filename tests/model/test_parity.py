@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import PRXTransformer2DModel
 
-from fulcrum.model.backbone import Backbone
+from fulcrum.training.model.transformer import Backbone
 
 LATENT = dict(channels=4, patch=2, width=32, depth=3, heads=4, text_width=24)
 CASES = {

@@ -3,16 +3,13 @@
 import pytest
 import torch
 
-from fulcrum.interop.diffusers import export
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.counted_flops import counted
-from fulcrum.model.roles import Role, roles
-from fulcrum.model.route import CarryRoute, DenseRoute, FuseRoute
-from fulcrum.model.running import passes as room
-from fulcrum.model.running.run_block import recompute_blocks
-from fulcrum.model.tokens import Tokens
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import activations, forward_flops
+from fulcrum.training.interop.diffusers import export
+from fulcrum.training.model import passes as room
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.model.layers import Role, Tokens, roles
+from fulcrum.training.model.transformer import Backbone, CarryRoute, DenseRoute, FuseRoute, recompute_blocks
 
 SIZES = dict(channels=4, patch=2, width=16, depth=4, heads=2, text_width=8)
 B, N, K, D = 3, 16, 6, 16

@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.flow.draw import GroupedSubset
-from fulcrum.flow.keyed_noise import grouped_subset
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.fillers import Carry, DropAndFuse
-from fulcrum.model.route import CarryRoute, FuseRoute
 from fulcrum.spec.errors import BadInput
+from fulcrum.training.flow.noise import GroupedSubset, grouped_subset
+from fulcrum.training.model.fillers import Carry, DropAndFuse
+from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
 
 SIZES = dict(channels=4, patch=2, width=16, depth=6, heads=2, text_width=8)
 B, ROWS, COLUMNS, D = 2, 4, 3, 16
@@ -155,7 +153,7 @@ def test_the_choice_in_a_group_is_even_and_keyed():
 
 def test_a_uniform_choice_leaves_groups_empty():
     """What the grouped one is for: about three groups in ten have no token left, (3/4)^4."""
-    from fulcrum.flow.keyed_noise import subset
+    from fulcrum.training.flow.noise import subset
 
     keep = subset(0, "keep", torch.arange(500).numpy(), 256, 64)
     there = torch.zeros(500, 256).scatter(1, keep, 1.0).reshape(500, 8, 2, 8, 2).amax((2, 4))

@@ -6,18 +6,18 @@ import torch
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.sprint import Sprint
-from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases, route_of
-from fulcrum.train.build import assemble, build, require_witness
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble, build, require_witness
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import train
+from fulcrum.training.model.fillers import Dense
+from fulcrum.training.painter import Painter
 
 
 def trained(run, cache):

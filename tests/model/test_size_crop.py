@@ -18,15 +18,15 @@ from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.importing import Options
 from fulcrum.data.world.scene import render
 from fulcrum.levers.size_crop_condition import SizeCropCondition
-from fulcrum.model.condition import SizeCropIn
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.run import System
 from fulcrum.spec.slots import SourceFiller
-from fulcrum.train.build import assemble, build
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble, build
+from fulcrum.training.feed import Feed
+from fulcrum.training.model.transformer import SizeCropIn
+from fulcrum.training.painter import Painter
 
 CROPS = "data.source.crop=0.25"
 GIVEN = ((60, 40), (40, 64), (32, 32), (96, 48))  # width and height

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.model.backbone import Backbone
-from fulcrum.model.route import CarryRoute, DenseRoute, span
-from fulcrum.model.tokens import Tokens
+from fulcrum.training.model.layers import Tokens
+from fulcrum.training.model.transformer import Backbone, CarryRoute, DenseRoute, span
 
 SIZES = dict(channels=4, patch=2, width=16, depth=4, heads=2, text_width=8)
 

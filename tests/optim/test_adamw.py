@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from fulcrum.optim import adamw as room
-from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.storage import stalled_share
 from fulcrum.spec.errors import BadInput
+from fulcrum.training.optim import optimizers as room
+from fulcrum.training.optim.optimizers import AdamW, stalled_share
 
 
 def parameters(seed: int = 0) -> dict[str, Parameter]:

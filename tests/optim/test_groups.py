@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.optim.groups import groups
+from fulcrum.training.optim.optimizers import groups
 
 RULE = {"matrix": "muon", "vector": "adamw"}
 

@@ -7,13 +7,10 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from fulcrum.model.bf16 import Cast
-from fulcrum.optim import orthogonal
-from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.muon import Muon
-from fulcrum.optim.orthogonal import A, B, C, newton_schulz, orthogonalise
-from fulcrum.optim.rule import Joint
-from fulcrum.optim.storage import stalled_share
+from fulcrum.training.model.layers import Cast
+from fulcrum.training.optim import muon as orthogonal
+from fulcrum.training.optim.muon import A, B, C, Muon, newton_schulz, orthogonalise
+from fulcrum.training.optim.optimizers import AdamW, Joint, stalled_share
 
 SHAPES = {"qkv": (48, 16), "out": (16, 16), "gate": (56, 16), "up": (56, 16), "down": (16, 56)}
 

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.muon import Muon
-from fulcrum.optim.rule import Joint, Rule
-from fulcrum.train.average import MovingAverage
+from fulcrum.training.average import MovingAverage
+from fulcrum.training.optim.muon import Muon
+from fulcrum.training.optim.optimizers import AdamW, Joint, Rule
 
 GOOD, BAD = torch.tensor(True), torch.tensor(False)
 BF16 = torch.bfloat16

@@ -9,16 +9,22 @@ from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
 from fulcrum.levers.ema import UseEMA
 from fulcrum.levers.muon import UseMuon
 from fulcrum.levers.stochastic_rounding import StochasticRounding
-from fulcrum.optim.adamw import AdamW
-from fulcrum.optim.muon import Muon
-from fulcrum.optim.rounding import CHUNK, keys, random_bits, round_at_random
-from fulcrum.optim.rule import Joint
-from fulcrum.optim.storage import StoredWeights, keep_gradients
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Budget, RunSpec, System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble
+from fulcrum.training.feed import Feed
+from fulcrum.training.optim.muon import Muon
+from fulcrum.training.optim.optimizers import (
+    CHUNK,
+    AdamW,
+    Joint,
+    StoredWeights,
+    keep_gradients,
+    keys,
+    random_bits,
+    round_at_random,
+)
 
 ULP = 2.0**-7  # between bf16 neighbours from one to two
 MANY = 2**18

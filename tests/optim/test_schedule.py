@@ -2,11 +2,11 @@
 
 import pytest
 
-from fulcrum.optim.schedule import Schedule, rates
 from fulcrum.recipes.spark import spark
 from fulcrum.spec.edit import during, put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.stage import OwnRate, at_rate, phases
+from fulcrum.training.optim.optimizers import Schedule, rates
 
 
 def test_warm_up_plateau_decay() -> None:

@@ -39,7 +39,7 @@ def test_an_impossible_edit_says_why(path, value, says):
 
 
 def test_diff_names_a_replaced_filler_once():
-    from fulcrum.optim.fillers import MuonRule
+    from fulcrum.training.optim.fillers import MuonRule
 
     changes = diff(spark(), put(spark(), "optim.rule", MuonRule()))
     assert [change.path for change in changes] == ["optim.rule"]
@@ -47,7 +47,7 @@ def test_diff_names_a_replaced_filler_once():
 
 
 def test_two_fillers_of_one_kind_are_told_apart():
-    from fulcrum.model.fillers import Carry
+    from fulcrum.training.model.fillers import Carry
 
     before, after = (put(spark(), "model.route", Carry(start=1, end=-1, drop=drop)) for drop in (0.5, 0.75))
     assert diff(spark(), before)[0].after != diff(spark(), after)[0].after

@@ -9,8 +9,8 @@ from fulcrum.report.arm_result import ArmResult
 from fulcrum.report.wording.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import amount, denoiser_training_flops, newton_schulz_share
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.watched.bill import bill, count_costs, in_words, of_arm
+from fulcrum.training.cost_record import bill, count_costs, in_words, of_arm
+from fulcrum.training.run_folder import RunFolder
 
 TINY = [
     word

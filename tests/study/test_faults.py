@@ -7,7 +7,6 @@ import pytest
 
 from fulcrum.levers.base import Card, Lever
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.optim.fillers import MuonRule
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
@@ -16,8 +15,9 @@ from fulcrum.study.plan import fingerprint
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.fingerprint import fingerprints, fitting
 from fulcrum.study.run.layout import lay_out
-from fulcrum.train.feed import Feed
-from fulcrum.train.session import Order, perform
+from fulcrum.training.feed import Feed
+from fulcrum.training.optim.fillers import MuonRule
+from fulcrum.training.session import Order, perform
 from tests.study.small import SMALL, plan
 
 

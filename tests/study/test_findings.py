@@ -6,7 +6,6 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.dist.machine.machine_facts import MACHINE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import NotComparable
 from fulcrum.study.judge import result
@@ -17,6 +16,7 @@ from fulcrum.study.judge.shown_metrics import SHOWN, shown_metric
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.layout import lay_out
+from fulcrum.training.dist.machine import MACHINE
 from tests.study.small import cells_of, plan
 
 METRIC = "attribute_accuracy"

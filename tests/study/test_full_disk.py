@@ -10,7 +10,7 @@ import pytest
 
 from fulcrum.files.atomic import write_json
 from fulcrum.spec.errors import BadInput
-from fulcrum.train.saved.run_folder import open_folder
+from fulcrum.training.run_folder import open_folder
 from tests.study.small import SMALL
 
 PLAN = (

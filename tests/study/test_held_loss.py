@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from fulcrum import phrase
-from fulcrum.model.bf16 import Cast
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation as module
 from fulcrum.study.run.measuring.run_evaluation import BATCH, Held, rows_at_once
-from fulcrum.train.build import build
-from fulcrum.train.step import Step
+from fulcrum.training.build import build
+from fulcrum.training.model.layers import Cast
+from fulcrum.training.step import Step
 
 GPU = System(device="cuda")
 

@@ -7,7 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fulcrum.cli import app
-from fulcrum.dist.machine.machine_facts import machine_facts, machine_words, unlike
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
@@ -17,6 +16,7 @@ from fulcrum.study.run.cell import failures, finished
 from fulcrum.study.run.layout import lay_out, measuring
 from fulcrum.study.study_merge import merge
 from fulcrum.study.study_run import run
+from fulcrum.training.dist.machine import machine_facts, machine_words, unlike
 from tests.cells_here import all_here
 from tests.study.small import SMALL, plan
 

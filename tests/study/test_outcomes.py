@@ -25,8 +25,8 @@ from fulcrum.study.run.measuring import evaluation_points
 from fulcrum.study.run.workers.runner import Work, run_all
 from fulcrum.study.run.workers.worker import answer
 from fulcrum.study.study_run import run
-from fulcrum.train import session
-from fulcrum.train.step_check import StepCheck
+from fulcrum.training import session
+from fulcrum.training.loop import StepCheck
 from tests.cells_here import Here, all_here
 from tests.study.small import plan
 

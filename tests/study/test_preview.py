@@ -13,8 +13,8 @@ from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import preview as module
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.study.run.measuring.preview import SHOWN, Looks, Preview, PreviewPlan, previewing
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.checkpoint import State
+from fulcrum.training.session import Order, perform
 
 
 def test_pictures_are_left_out_where_looks_would_take_too_long(monkeypatch) -> None:

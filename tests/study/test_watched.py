@@ -17,7 +17,7 @@ from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.layout import lay_out
 from fulcrum.study.run.progress import CellTimes, TimeLeft, _stand, line, standing
 from fulcrum.study.run.workers.runner import Board
-from fulcrum.train.watched.training_cost import count_training
+from fulcrum.training.cost_record import count_training
 from tests.study.small import plan
 
 GO_ON = "fulcrum study run small.toml --out here"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fulcrum.train.session import perform
+from fulcrum.training.session import perform
 
 
 class Lost(Exception):

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.dist.processes.start import ALONE
 from fulcrum.spec.run import System
-from fulcrum.train.average import LastWeights, MovingAverage
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.state import State
+from fulcrum.training.average import LastWeights, MovingAverage
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.ranks import ALONE
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
 
 
 class One(nn.Module):

@@ -13,10 +13,10 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
 from fulcrum.study.run.plain_training import train_run
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
+from fulcrum.training import checkpoint
+from fulcrum.training.run_folder import RunFolder, claim, in_use
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 
 def order(run, out):

@@ -12,12 +12,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
-from fulcrum.train.stop_asked import Interrupted
+from fulcrum.training.build import assemble, require_witness
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
+from fulcrum.training.session import Interrupted, Order, perform
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60)}
 SIZES = ((60, 40), (40, 60), (44, 44), (40, 64))

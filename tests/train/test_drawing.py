@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.flow import keyed_noise
-from fulcrum.flow.sample import euler
-from fulcrum.model.running.run_block import BlockRunner
-from fulcrum.train.build import build
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.prompted_denoiser import JOINED_TOKENS
+from fulcrum.training.build import build
+from fulcrum.training.flow import noise as keyed_noise
+from fulcrum.training.flow.sampling import euler
+from fulcrum.training.model.transformer import BlockRunner
+from fulcrum.training.painter import JOINED_TOKENS, Painter
 
 PROMPTS = ["a red circle", "", "a small blue square at the top left and a large green star below"]
 PHRASES = [

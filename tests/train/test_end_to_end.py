@@ -6,27 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.interop.diffusers import pipeline_of
-from fulcrum.interop.exported_codec import export_codec
 from fulcrum.levers.end_to_end_codec import EndToEndCodec
-from fulcrum.model.counted_flops import counted
 from fulcrum.networks.codec import TunedCodec, load_codec
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
-from fulcrum.train.build import assemble, build
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.feed import Feed
-from fulcrum.train.fillers import EMA, Trunk
-from fulcrum.train.loop import train
-from fulcrum.train.saved.checkpoint import weights_hash
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.average import drawn_weights
+from fulcrum.training.build import assemble, build
+from fulcrum.training.checkpoint import State, weights_hash
+from fulcrum.training.feed import Feed
+from fulcrum.training.fillers import EMA, Trunk
+from fulcrum.training.interop.diffusers import pipeline_of
+from fulcrum.training.interop.export import export_codec
+from fulcrum.training.loop import train
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 

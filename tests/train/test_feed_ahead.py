@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.feed_ahead import AHEAD, FeedAhead, feeding
-from fulcrum.train.loop import all_stretches, stretches
-from fulcrum.train.session import Order, perform
+from fulcrum.training.build import assemble
+from fulcrum.training.feed import AHEAD, Feed, FeedAhead, feeding
+from fulcrum.training.loop import all_stretches, stretches
+from fulcrum.training.session import Order, perform
 
 STRETCHES = [(position, 4) for position in range(0, 40, 4)]
 

@@ -10,9 +10,8 @@ from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import evaluation_points, preview, run_evaluation
 from fulcrum.study.run.measuring.evaluation_points import Points
 from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
-from fulcrum.train.drawing.known_prompts import KnownPrompts
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.session import Order, perform
+from fulcrum.training.painter import KnownPrompts, Painter
+from fulcrum.training.session import Order, perform
 
 PROMPTS = ("a red circle", "a large blue ring at the left.")
 
@@ -67,7 +66,7 @@ def test_no_network_lies_beside_a_step(tiny, tmp_path, monkeypatch, phrase):
 
 
 def test_known_prompts_are_drawn_as_by_their_encoder(tiny):
-    from fulcrum.train.build import build
+    from fulcrum.training.build import build
 
     run = tiny("spark")
     codec, text, weights = run.encode.codec.build(None), run.encode.text.build(None), build(run, 0).backbone.state_dict()

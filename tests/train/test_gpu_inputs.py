@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.distributed.utils import _to_kwargs
 
-from fulcrum.flow.draw import Draw
 from fulcrum.networks.batch import Batch
-from fulcrum.train.feed import Feed
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow.noise import Draw
 
 
 def assert_same(one, other):

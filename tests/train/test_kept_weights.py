@@ -11,11 +11,11 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.saved.checkpoint import listing
-from fulcrum.train.saved.kept_weights import KEPT, keeping, points, weights_at
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform
+from fulcrum.training.average import drawn_weights
+from fulcrum.training.checkpoint import listing
+from fulcrum.training.kept_weights import KEPT, keeping, points, weights_at
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
 
 PROMPT = "a large red circle at the top left."
 

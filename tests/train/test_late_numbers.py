@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from fulcrum.spec.run import System
-from fulcrum.train import loop
-from fulcrum.train.session import Order, perform
-from fulcrum.train.step_check import StepCheck
-from fulcrum.train.watched.standpoint import Standpoint
+from fulcrum.training import loop
+from fulcrum.training.loop import StepCheck
+from fulcrum.training.observers import Standpoint
+from fulcrum.training.session import Order, perform
 
 
 @pytest.fixture

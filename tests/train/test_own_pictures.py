@@ -21,9 +21,9 @@ from fulcrum.study.plan.plan_file import from_person
 from fulcrum.study.plan.requirements import with_primary
 from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
-from fulcrum.train.feed import Feed
-from fulcrum.train.saved.run_folder import open_folder
-from fulcrum.train.session import Order, perform
+from fulcrum.training.feed import Feed
+from fulcrum.training.run_folder import open_folder
+from fulcrum.training.session import Order, perform
 from tests.cells_here import all_here
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60)}

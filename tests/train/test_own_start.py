@@ -9,9 +9,9 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
 from fulcrum.spec.slots import StartFiller
-from fulcrum.train.build import build
-from fulcrum.train.fillers import Fresh
-from fulcrum.train.session import Order, perform
+from fulcrum.training.build import build
+from fulcrum.training.fillers import Fresh
+from fulcrum.training.session import Order, perform
 
 
 class Shrunk(StartFiller):

@@ -8,11 +8,11 @@ import pytest
 
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import System
-from fulcrum.train.feed import Feed
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
-from fulcrum.train.watched.step_clock import Pace
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import Pace
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
 
 SLOW = 0.7  # seconds
 

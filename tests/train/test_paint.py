@@ -9,11 +9,11 @@ import torch
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring.run_evaluation import measure, prompts
-from fulcrum.train.build import assemble
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
+from fulcrum.training.painter import Painter
 
 COUNT = 40
 

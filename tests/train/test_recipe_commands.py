@@ -13,8 +13,8 @@ from fulcrum.cli import main
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.speed import read_machine
-from fulcrum.train.sized import dry_run
-from fulcrum.train.sized.machine_estimate import USABLE, estimate
+from fulcrum.training import estimate as dry_run
+from fulcrum.training.estimate import USABLE, estimate
 
 DOCS = Path(__file__).parents[2] / "docs/recipes"
 KL = {"_class_name": "AutoencoderKL", "block_out_channels": [128, 256, 512, 512], "latent_channels": 16}

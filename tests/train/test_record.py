@@ -7,10 +7,9 @@ import pytest
 
 from fulcrum.spec.edit import key
 from fulcrum.spec.run import System
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform
-from fulcrum.train.watched import observers
+from fulcrum.training import checkpoint, observers
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
 
 
 def quiet(text):

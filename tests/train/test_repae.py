@@ -6,19 +6,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fulcrum.dist.reduce import clip
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.model.counted_flops import counted
-from fulcrum.model.packed_text import ALIGN
 from fulcrum.networks.teacher import load_teacher
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import sizes_of, stem_flops
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import clipped, gradients, train
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.collectives import clip
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import clipped, gradients, train
+from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.model.transformer import ALIGN
 
 PLAIN = "spark + repa + end_to_end_codec"
 ROUTED = "spark + repa + tread(start=0, end=2) + end_to_end_codec"

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from fulcrum.train.saved import run_events
-from fulcrum.train.saved.run_events import ALARM, ROLLED_BACK, SESSION, RunEvents, counted_sessions
+from fulcrum.training import run_folder as run_events
+from fulcrum.training.run_folder import ALARM, ROLLED_BACK, SESSION, RunEvents, counted_sessions
 
 
 @pytest.fixture

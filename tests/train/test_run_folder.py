@@ -6,15 +6,13 @@ import os
 import pytest
 import torch
 
-from fulcrum.optim.fillers import AdamWRule
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.train.saved import checkpoint, run_folder
-from fulcrum.train.saved.checkpoint import Checkpoint, weights_hash
-from fulcrum.train.saved.run_folder import RunFolder, open_folder, tidy
-from fulcrum.train.saved.start_weights import trunk_weights
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.state import State
+from fulcrum.training import checkpoint, run_folder
+from fulcrum.training.checkpoint import Checkpoint, State, weights_hash
+from fulcrum.training.optim.fillers import AdamWRule
+from fulcrum.training.run_folder import RunFolder, open_folder, tidy
+from fulcrum.training.start_weights import trained_weights, trunk_weights
 
 WEIGHTS = {"w": torch.arange(6.0).reshape(2, 3)}
 

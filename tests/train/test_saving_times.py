@@ -8,15 +8,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fulcrum.dist.processes.start import ALONE
 from fulcrum.files.sealed import sha256_file
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import place
 from fulcrum.spec.run import System
-from fulcrum.train.saved import checkpoint, saver, saving_times
-from fulcrum.train.saved.saving_times import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
-from fulcrum.train.saved.tensor_file import RowSpan, rows_of, write_tensors
-from fulcrum.train.session import Order, perform
+from fulcrum.training import checkpoint, saver
+from fulcrum.training import saver as saving_times
+from fulcrum.training.checkpoint import RowSpan, rows_of, write_tensors
+from fulcrum.training.dist.ranks import ALONE
+from fulcrum.training.saver import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
+from fulcrum.training.session import Order, perform
 
 
 class Clock:

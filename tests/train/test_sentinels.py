@@ -10,19 +10,23 @@ import torch
 from fulcrum.files.sealed import read_records
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import System
-from fulcrum.train import build, loop
-from fulcrum.train.feed import Feed
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_events import RunEvents
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
-from fulcrum.train.watched.collapsed_pictures import collapsed, variety
-from fulcrum.train.watched.dead_gradients import STEPS, DeadGradients
-from fulcrum.train.watched.dtype_drift import DtypeDrift
-from fulcrum.train.watched.learned_anything import nothing_learned
-from fulcrum.train.watched.loss_spike import WARM, LossSpike
-from fulcrum.train.watched.sentinels import Sentinels, left_out
+from fulcrum.training import build, checkpoint, loop
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.observers import (
+    STEPS,
+    WARM,
+    DeadGradients,
+    DtypeDrift,
+    LossSpike,
+    Sentinels,
+    collapsed,
+    left_out,
+    nothing_learned,
+    variety,
+)
+from fulcrum.training.run_folder import RunEvents, RunFolder
+from fulcrum.training.session import Order, perform
 
 BATCH, IMAGES, BAD = 8, 480, 400  # the step that begins at BAD is made to go wrong
 REAL = Feed.at

@@ -13,12 +13,11 @@ import torch
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import System
-from fulcrum.train.feed import Feed
-from fulcrum.train.saved import checkpoint, run_folder
-from fulcrum.train.saved.run_folder import RunFolder, claim, in_use
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
-from fulcrum.train.stop_asked import Interrupted
+from fulcrum.training import checkpoint, run_folder
+from fulcrum.training.feed import Feed
+from fulcrum.training.run_folder import RunFolder, claim, in_use
+from fulcrum.training.session import Interrupted, Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 
 def order(run, out, **changes):
@@ -208,7 +207,7 @@ def test_accumulation_gives_the_same_run(whole, tiny, tmp_path):
 
 
 def test_a_run_extends_a_finished_one(whole, tiny, tmp_path):
-    from fulcrum.train.fillers import Trunk
+    from fulcrum.training.fillers import Trunk
 
     shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
     start = Trunk(run=whole[1]["key"], weights_sha256=whole[1]["weights_sha256"])

@@ -8,11 +8,9 @@ from safetensors.torch import load_file
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.checkpoint import Checkpoint
-from fulcrum.train.saved.sharded import RowWriter, flat, load_sharded, save_sharded
-from fulcrum.train.saved.tensor_file import RowSpan, rows_of, write_tensors
-from fulcrum.train.state import State
+from fulcrum.training import checkpoint
+from fulcrum.training.checkpoint import Checkpoint, RowSpan, State, rows_of, write_tensors
+from fulcrum.training.sharded_checkpoint import RowWriter, flat, load_sharded, save_sharded
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch says that there are no other processes
 

@@ -8,16 +8,22 @@ import sys
 import pytest
 
 from fulcrum import phrase
-from fulcrum.dist.machine.free_memory import free_memory
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.recipes.full_size import MACHINES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import parameters
 from fulcrum.spec.run import System
 from fulcrum.spec.speed import read_machine
-from fulcrum.train.sized.dry_run import count_denoiser, dry_run, text_tokens
-from fulcrum.train.sized.machine_estimate import chosen_layout, estimate, headline
-from fulcrum.train.sized.memory_check import require_memory
+from fulcrum.training.dist.machine import free_memory
+from fulcrum.training.estimate import (
+    chosen_layout,
+    count_denoiser,
+    dry_run,
+    estimate,
+    headline,
+    require_memory,
+    text_tokens,
+)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -133,7 +139,7 @@ def test_a_control_group_bounds_memory(tmp_path):
 def test_a_limit_of_the_shell_counts_as_the_memory_there_is():
     """`ulimit -v`: refused in words before the first step, not by an allocation that fails in the middle of it."""
     code = (
-        "import resource; from pathlib import Path; from fulcrum.dist.machine.free_memory import free_memory\n"
+        "import resource; from pathlib import Path; from fulcrum.training.dist.machine import free_memory\n"
         "has = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (has + (64 << 20), resource.RLIM_INFINITY))\n"
         "print(free_memory())"

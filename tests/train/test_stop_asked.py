@@ -5,14 +5,13 @@ import signal
 
 import pytest
 
-from fulcrum.dist.processes.start import ALONE
 from fulcrum.spec.edit import key
 from fulcrum.spec.run import System
-from fulcrum.train import stop_asked
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.saver import Saver
-from fulcrum.train.session import Order, perform
-from fulcrum.train.stop_asked import Interrupted, StopAsked, ToldAgain
+from fulcrum.training import checkpoint
+from fulcrum.training import session as stop_asked
+from fulcrum.training.dist.ranks import ALONE
+from fulcrum.training.saver import Saver
+from fulcrum.training.session import Interrupted, Order, StopAsked, ToldAgain, perform
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 CODES = [(signal.SIGTERM, 75), (signal.SIGINT, 130)]

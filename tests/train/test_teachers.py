@@ -7,11 +7,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.networks.cache import RowCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.train.build import assemble, build
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
+from fulcrum.training.build import assemble, build
+from fulcrum.training.checkpoint import State
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import train
+from fulcrum.training.session import Order, perform
 from tests.conftest import TINY
 
 PIXELS = ("encode.codec=pixels", "model.patch=8", "flow.predict=x")
@@ -81,9 +81,9 @@ def test_the_rest_of_the_batch_is_the_baselines(tiny, cache):
 
 
 def test_an_unknown_teacher_is_named(tiny, cache):
-    from fulcrum.loss.fillers import Alignment
     from fulcrum.spec.edit import put
     from fulcrum.spec.errors import BadInput
+    from fulcrum.training.loss.fillers import Alignment
 
     with pytest.raises(BadInput, match="teacher 'dino'"):
         Feed(put(tiny("spark + repa"), "terms.alignment", Alignment(teacher="dino")), 0, cache).at(0)

@@ -12,8 +12,8 @@ from PIL import Image
 from fulcrum.spec.errors import BadInput, install_extra
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import run_evaluation
-from fulcrum.train.session import Order, perform
-from fulcrum.train.watched.trackers import RunLabels, require_trackers, together, tracking
+from fulcrum.training.session import Order, perform
+from fulcrum.training.trackers import RunLabels, require_trackers, together, tracking
 from tests.fake_wandb import WANDB
 
 PLACE = RunLabels("study-1 / a", "spark + muon(lr=1)", 3)

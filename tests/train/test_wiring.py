@@ -5,7 +5,7 @@ import pytest
 from fulcrum.levers.catalog import with_files
 from fulcrum.spec.edit import diff, key, read
 from fulcrum.spec.run import System
-from fulcrum.train.session import Order, perform
+from fulcrum.training.session import Order, perform
 
 OWN = '''
 """Total variation of the predicted picture, with a random number of its own."""
@@ -20,7 +20,7 @@ class Smooth(seam.TermFiller):
     weight: float = 0.1
 
     def draws(self):
-        from fulcrum.flow.draw import Uniform
+        from fulcrum.training.flow.noise import Uniform
         return {"u": Uniform(1)}
 
     def build(self, ctx: Any) -> Any:
@@ -70,8 +70,8 @@ def test_everything_together(known, tiny, tmp_path, cache, lose):
 
 def test_every_lever_of_the_phrase_is_really_on(known, tiny, cache):
     from fulcrum.spec.phrase import parse
-    from fulcrum.train.build import assemble
-    from fulcrum.train.feed import Feed
+    from fulcrum.training.build import assemble
+    from fulcrum.training.feed import Feed
 
     catalogue, _ = known
     run = tiny(PHRASE, catalogue=catalogue)

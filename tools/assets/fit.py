@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fulcrum.optim.orthogonal import orthogonalise
+from fulcrum.training.optim.muon import orthogonalise
 
 MOMENTUM = 0.95
 SMALLEST = 16

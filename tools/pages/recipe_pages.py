@@ -12,9 +12,8 @@ from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.speed import NODE, read_machine
-from fulcrum.train.sized.dry_run import text_tokens
-from fulcrum.train.sized.machine_estimate import estimate, hours_in_words, money, pass_words
-from fulcrum.train.watched.training_cost import count_training
+from fulcrum.training.cost_record import count_training
+from fulcrum.training.estimate import estimate, hours_in_words, money, pass_words, text_tokens
 
 INDEX = """# All recipes
 

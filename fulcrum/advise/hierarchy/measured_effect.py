@@ -17,7 +17,7 @@ from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
-from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.training.run_folder import RunFolder
 
 MOST = 64_000_000  # bytes of a report that are read
 SHIPPED = "docs/evidence"

@@ -158,7 +158,7 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
     """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and why."""
     from fulcrum.laws.ground import GROUNDS, fits, grounds
     from fulcrum.spec.edit import put
-    from fulcrum.train.fillers import StandIn
+    from fulcrum.training.fillers import StandIn
 
     why = fits(levers, run)
     if why is None:

@@ -58,10 +58,10 @@ def verify_command(
     With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
     the bit.
     """
-    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.study.kept import kept_studies
     from fulcrum.study.kept import rerun as train_again
     from fulcrum.study.kept_verdicts import named, require_asked, verify
+    from fulcrum.training.dist.compiled_code import compiles_here
 
     known, hashes = catalogue(levers)
     facts, lines, wrong = list[dict[str, object]](), list[str](), 0

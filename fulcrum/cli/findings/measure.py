@@ -113,7 +113,7 @@ def measure(
         raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
     import torch
 
-    from fulcrum.dist.choose_system import device_named, thread_count
+    from fulcrum.training.dist.choose_system import device_named, thread_count
 
     torch.set_num_threads(thread_count(threads))
     where = device_named(device)
@@ -296,8 +296,8 @@ def _run(
     from fulcrum.spec.edit import read
     from fulcrum.study.run.measuring.kept_metrics import keep_metrics
     from fulcrum.study.run.measuring.measure_run import measure_run
-    from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run
 
     folder = RunFolder(find_run(run, out))
     note_unfinished(folder)

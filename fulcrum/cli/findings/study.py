@@ -157,10 +157,10 @@ def run_command(
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
     """
-    from fulcrum.dist.choose_system import thread_count
-    from fulcrum.dist.machine.compiled_code import compiles_here
     from fulcrum.study.plan.plan_file import load
     from fulcrum.study.study_run import Executor, run
+    from fulcrum.training.dist.choose_system import thread_count
+    from fulcrum.training.dist.compiled_code import compiles_here
 
     _require_executor(executor)
     if address is not None and executor != "ray":

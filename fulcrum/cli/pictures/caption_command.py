@@ -136,7 +136,7 @@ def _foreign(to: Path) -> str:
 
 
 def _device(name: str) -> str:
-    from fulcrum.dist.choose_system import device_named
+    from fulcrum.training.dist.choose_system import device_named
 
     return str(device_named(name))
 

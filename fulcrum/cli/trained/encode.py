@@ -57,10 +57,10 @@ def encode(
     """
     import torch
 
-    from fulcrum.dist.choose_system import device_named, thread_count
     from fulcrum.levers.catalog import read_phrase
-    from fulcrum.train.feed import Feed
-    from fulcrum.train.sized.cache_forecast import tell_cache
+    from fulcrum.training.dist.choose_system import device_named, thread_count
+    from fulcrum.training.estimate import tell_cache
+    from fulcrum.training.feed import Feed
 
     torch.set_num_threads(thread_count(None))
     where = device_named(device)

@@ -57,10 +57,10 @@ def estimate(
     far each ratio of the published table is met. Prices are an assumption unless you say --price.
     """
     from fulcrum.cli.trained.size_words import estimate_words, gpu_words
-    from fulcrum.dist.choose_system import asked_system
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.spec.speed import GPUS, read_machine
-    from fulcrum.train.sized.machine_estimate import estimate as estimated
+    from fulcrum.training.dist.choose_system import asked_system
+    from fulcrum.training.estimate import estimate as estimated
 
     machine, system = read_machine(gpus), asked_system({"mesh": mesh, "recompute": recompute}, "fulcrum estimate --help")
     if published and phrase is not None:

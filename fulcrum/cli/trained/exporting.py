@@ -14,8 +14,8 @@ from fulcrum.spec.progress import awaited
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
     from fulcrum.spec.run import RunSpec
-    from fulcrum.train.drawing.painter import Painter
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.painter import Painter
+    from fulcrum.training.run_folder import RunFolder
 
 SEEDS = 16  # whose noise is written, unless another number is asked for
 KEPT = {"averaged": "averaged", "last": "the last ones, not averaged"}
@@ -65,12 +65,12 @@ def export(
     (README.md) with the call to draw with. What has no place in diffusers is refused: docs/export.md
     """
     from fulcrum.files.atomic import folder_atomic
-    from fulcrum.interop.hub import hub_name
-    from fulcrum.interop.hub import push as send
-    from fulcrum.interop.pipeline_slots import require_slots
     from fulcrum.spec.edit import read
-    from fulcrum.train.drawing.trained_run import find_run, open_painter
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.interop.diffusers import require_slots
+    from fulcrum.training.interop.export import hub_name
+    from fulcrum.training.interop.export import push as send
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run, open_painter
 
     repo = None if push is None else hub_name(push)
     source = RunFolder(find_run(run, out))
@@ -123,8 +123,8 @@ def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) ->
 
     from fulcrum.files.atomic import atomic_path
     from fulcrum.files.paths import explained
-    from fulcrum.model.adapter import merged
-    from fulcrum.train.saved.trained_weights import trained_weights
+    from fulcrum.training.model.adapter import merged
+    from fulcrum.training.start_weights import trained_weights
 
     if os.path.lexists(file):
         raise BadInput(f"{file} exists", "choose a new name: nothing is overwritten")
@@ -138,7 +138,7 @@ def _write_weights(source: "RunFolder", file: Path, weights: str, dtype: str) ->
 
 def _require_no_checkpoints(place: Path) -> None:
     """Among a run's checkpoints lies only what a training has saved: anything else would be taken for one, or swept."""
-    from fulcrum.train.saved.kept_weights import KEPT
+    from fulcrum.training.kept_weights import KEPT
 
     for above in place.absolute().resolve().parents:
         if above.name in ("checkpoints", KEPT) and (above.parent / "about.json").is_file():
@@ -151,7 +151,7 @@ def _require_new(folder: Path) -> None:
 
 
 def _require_adapter(run: "RunSpec", dtype: str) -> None:
-    from fulcrum.interop.exported_adapter import require_adapter
+    from fulcrum.training.interop.export import require_adapter
 
     require_adapter(run)
     if dtype != "fp32":
@@ -183,13 +183,22 @@ def _write(
     import torch
 
     from fulcrum.files.atomic import write_atomic, write_json
-    from fulcrum.interop.diffusers import pipeline_of
-    from fulcrum.interop.exported_adapter import base_line, base_of, export_adapter
-    from fulcrum.interop.exported_pipeline import NOISE, PipelineParts, export_noises, export_pipeline
-    from fulcrum.interop.model_card import CardFacts, description, model_card
     from fulcrum.spec.errors import inert
     from fulcrum.study.run.measuring.kept_metrics import kept_metrics
-    from fulcrum.train.saved.trained_weights import trained_weights
+    from fulcrum.training.interop.diffusers import pipeline_of
+    from fulcrum.training.interop.export import (
+        NOISE,
+        CardFacts,
+        PipelineParts,
+        base_line,
+        base_of,
+        description,
+        export_adapter,
+        export_noises,
+        export_pipeline,
+        model_card,
+    )
+    from fulcrum.training.start_weights import trained_weights
 
     run, result = painter.run, source.result() or {}
     parts = PipelineParts(run, painter.backbone, painter.codec, painter.text)
@@ -244,10 +253,10 @@ def _levels_lost(painter: "Painter") -> int:
     """How far a picture is off, of 255, when the denoiser's weights are rounded to bf16."""
     import torch
 
-    from fulcrum.interop.model_card import prompt_of
-    from fulcrum.train.drawing.painter import Painter
-    from fulcrum.train.drawing.sampling_weights import CODEC
-    from fulcrum.train.drawing.trained_run import draw
+    from fulcrum.training.average import CODEC
+    from fulcrum.training.interop.export import prompt_of
+    from fulcrum.training.painter import Painter
+    from fulcrum.training.trained_run import draw
 
     rounded = {name: value.to(torch.bfloat16).to(value.dtype) for name, value in painter.backbone.state_dict().items()}
     codec = painter.codec.state_dict() if painter.run.encode.codec.trained else {}
@@ -260,7 +269,7 @@ def _levels_lost(painter: "Painter") -> int:
 def _data_card(run: Any) -> dict[str, Any]:
     """Of imported pictures, if they still lie where they did."""
     from fulcrum.files.sealed import read_json
-    from fulcrum.interop.placeless import placeless_card
+    from fulcrum.training.interop.export import placeless_card
 
     path = getattr(run.data.source, "path", "")
     try:

@@ -51,11 +51,11 @@ def gallery(
     """
     import torch
 
-    from fulcrum.dist.choose_system import device_named, thread_count
     from fulcrum.gallery.drawing_desk import DrawingDesk, sample_options
     from fulcrum.gallery.exhibit import arms_of, named_runs
     from fulcrum.gallery.gallery_server import serve_gallery
     from fulcrum.gallery.open_models import OpenModels
+    from fulcrum.training.dist.choose_system import device_named, thread_count
 
     device_named(device)  # refused before anything is looked for
     if study is not None and runs:

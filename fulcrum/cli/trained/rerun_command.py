@@ -40,14 +40,13 @@ def rerun(
     the way it was trained is another: nothing follows. A run that was stopped on the way goes on; nothing of the first
     run is touched.
     """
-    from fulcrum.dist.choose_system import device_named
-    from fulcrum.dist.machine.compiled_code import compiles_here
-    from fulcrum.dist.processes.launched import processes
-    from fulcrum.dist.processes.start import TIMEOUT, start
     from fulcrum.files.paths import remove
-    from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.rerun import recorded, trained_again
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.dist.choose_system import device_named
+    from fulcrum.training.dist.compiled_code import compiles_here
+    from fulcrum.training.dist.ranks import TIMEOUT, processes, start
+    from fulcrum.training.rerun import recorded, trained_again
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run
 
     known, files = catalogue(levers)
     folder = RunFolder(find_run(run, out))

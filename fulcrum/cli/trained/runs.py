@@ -32,7 +32,7 @@ def list_runs(
     as_json: Json = False,
 ) -> None:
     """Every run with its phrase and what was set besides it, data and text encoder, seed, progress and size."""
-    from fulcrum.train.drawing.trained_run import runs_under
+    from fulcrum.training.trained_run import runs_under
 
     known = catalogue(levers)[0]
     facts = [_facts(path, known) for path in runs_under(out)]
@@ -76,7 +76,7 @@ def _fitted(line: str, wide: int) -> str:
 @app.command(epilog="Example: fulcrum runs show RUN --price 0.5")
 def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
     """One run: what it is, where it stands, what it has cost, where its previews are."""
-    from fulcrum.train.drawing.trained_run import find_run
+    from fulcrum.training.trained_run import find_run
 
     path = find_run(run, out)
     facts, about = _facts(path, catalogue(levers)[0]), _about(path)
@@ -99,8 +99,8 @@ def _cost(
 ) -> tuple[dict[str, Any], str]:
     """The run's bill as data and as words; without the user's files that it was trained with there is none."""
     from fulcrum.spec.edit import read
-    from fulcrum.train.saved.run_folder import RunFolder
-    from fulcrum.train.watched.bill import bill, in_words
+    from fulcrum.training.cost_record import bill, in_words
+    from fulcrum.training.run_folder import RunFolder
 
     try:
         cost = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
@@ -120,8 +120,8 @@ def remove(
 ) -> None:
     """Remove a run and all its checkpoints; also one whose files are damaged."""
     from fulcrum.files.atomic import remove_at_once
-    from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.saved.run_folder import RunFolder, claim
+    from fulcrum.training.run_folder import RunFolder, claim
+    from fulcrum.training.trained_run import find_run
 
     path = find_run(run, out)
     about = _about(path)
@@ -144,8 +144,8 @@ def gc(
 ) -> None:
     """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
     from fulcrum.files.atomic import sweep
-    from fulcrum.train.drawing.trained_run import runs_under
-    from fulcrum.train.saved.run_folder import RunFolder, claim
+    from fulcrum.training.run_folder import RunFolder, claim
+    from fulcrum.training.trained_run import runs_under
 
     gone: list[Path] = []
     freed = 0
@@ -171,8 +171,8 @@ def gc(
 
 def _superfluous(folder: Any) -> list[Path]:
     """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
-    from fulcrum.train.saved import checkpoint
-    from fulcrum.train.saved.kept_weights import KEPT
+    from fulcrum.training import checkpoint
+    from fulcrum.training.kept_weights import KEPT
 
     kept = folder.path / KEPT
     if folder.checkpoints.is_symlink() or kept.is_symlink():
@@ -190,7 +190,7 @@ def _superfluous(folder: Any) -> list[Path]:
 
 def _about(path: Path) -> dict[str, Any] | None:
     """The run's description, or None when it is damaged."""
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.run_folder import RunFolder
 
     try:
         about = RunFolder(path).about()
@@ -201,8 +201,8 @@ def _about(path: Path) -> dict[str, Any] | None:
 
 
 def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
-    from fulcrum.train.drawing.trained_run import images_seen
-    from fulcrum.train.saved.run_folder import RunFolder, in_use
+    from fulcrum.training.run_folder import RunFolder, in_use
+    from fulcrum.training.trained_run import images_seen
 
     about = _about(path)
     try:

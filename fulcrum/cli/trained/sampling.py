@@ -13,8 +13,8 @@ from fulcrum.spec.progress import Tally
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fulcrum.train.drawing.comparison import PictureRequest, Variant
-    from fulcrum.train.drawing.painter import Painter
+    from fulcrum.training.painter import Painter
+    from fulcrum.training.pictures import PictureRequest, Variant
 
 MOST_PICTURES = 100_000  # of one command
 
@@ -71,8 +71,7 @@ def sample(
     Every PNG says how it was drawn: prompt, seed, key and settings.
     """
     from fulcrum.networks.text import misread, readable
-    from fulcrum.train.drawing.comparison import MOST_SHOWN, comparison_sheet, drawn, rows_of, variants_of
-    from fulcrum.train.drawing.picture_size import picture_size
+    from fulcrum.training.pictures import MOST_SHOWN, comparison_sheet, drawn, picture_size, rows_of, variants_of
 
     wanted = [*(prompts or ()), *(prompt_lines(file) if file is not None else ())]
     if not wanted:
@@ -124,8 +123,7 @@ def _save(
 ) -> list[Path]:
     """One PNG for each picture, with all that it takes to draw it again, and a list of the prompts."""
     from fulcrum.files.atomic import write_new
-    from fulcrum.train.drawing.comparison import file_ending, picture_facts
-    from fulcrum.train.drawing.picture_files import file_words, save_picture
+    from fulcrum.training.pictures import file_ending, file_words, picture_facts, save_picture
 
     files, lines = [], []
     for variant, column in zip(variants, pictures, strict=True):
@@ -140,7 +138,7 @@ def _save(
 
 def _grid(place: Path, sheet: object) -> Path:
     from fulcrum.files.atomic import write_new
-    from fulcrum.train.drawing.picture_files import png
+    from fulcrum.training.pictures import png
 
     return write_new(place / "grid.png", png(sheet, {"Software": "fulcrum"}))  # type: ignore[arg-type]
 
@@ -156,9 +154,9 @@ def _painter(
     at: int | None,
 ) -> "tuple[Painter, str, Path]":
     """A painter with the weights of a run, what the run is called, and where it lies."""
-    from fulcrum.dist.choose_system import device_named
-    from fulcrum.train.drawing.trained_run import find_run, open_painter, run_label
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.dist.choose_system import device_named
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run, open_painter, run_label
 
     device_named(device)  # refused before anything is looked for
     folder = RunFolder(find_run(name, out))

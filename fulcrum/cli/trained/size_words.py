@@ -5,7 +5,7 @@ from typing import Any
 
 from fulcrum.spec.flops import amount
 from fulcrum.spec.speed import GPUS
-from fulcrum.train.sized.machine_estimate import hours_in_words, money
+from fulcrum.training.estimate import hours_in_words, money
 
 NEVER_RUN = "computed from the run's description; nothing of it was run"
 

@@ -135,17 +135,16 @@ def train(
     full sizes, for GPUs: prx_256, prx_256_flux2, prx_256_repa_e, prx_pixels_1024, prx_7b, speedrun_24h; or your own, from
     a file: --with FILE. A run that cannot fit into memory is refused, with what would fit; --dry-run tells every part.
     """
-    from fulcrum.dist.choose_system import choose_system
-    from fulcrum.dist.processes.launched import processes
-    from fulcrum.dist.processes.start import TIMEOUT
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.spec.edit import require_seed
     from fulcrum.spec.phrase import overridden
     from fulcrum.study.run.measuring.preview import PreviewPlan
     from fulcrum.study.run.plain_training import train_run
-    from fulcrum.train.saved.run_folder import RunFolder
-    from fulcrum.train.session import Order
-    from fulcrum.train.watched.trackers import require_trackers
+    from fulcrum.training.dist.choose_system import choose_system
+    from fulcrum.training.dist.ranks import TIMEOUT, processes
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.session import Order
+    from fulcrum.training.trackers import require_trackers
 
     require_seed(seed)
     for lost in overridden([*(settings or ()), *(["budget.images"] * (images is not None))]):
@@ -216,8 +215,8 @@ def resume_command(words: Sequence[str], processes: int, env: Mapping[str, str])
 def _tell_sizes(run: "RunSpec", phrase: str, asked: dict[str, Any], processes: int, as_json: bool) -> None:
     """What a dry run says; where nobody says whether blocks are compiled, they count as in a run of this length."""
     from fulcrum.cli.trained.size_words import dry_run_words
-    from fulcrum.dist.choose_system import asked_system, is_compiled
-    from fulcrum.train.sized.dry_run import dry_run
+    from fulcrum.training.dist.choose_system import asked_system, is_compiled
+    from fulcrum.training.estimate import dry_run
 
     system = asked_system({**asked, "compile": is_compiled(asked["compile"], run.budget.images)})
     sizes = dry_run(run, system, processes, [name for name, word in asked.items() if word is not None])
@@ -228,7 +227,7 @@ def _tell_sizes(run: "RunSpec", phrase: str, asked: dict[str, Any], processes: i
 def _begun(run: "RunSpec", start: str, out: Path, settings: Sequence[str]) -> "RunSpec":
     """The run from where it begins; what a pipeline brings besides its weights is told."""
     from fulcrum.spec.edit import diff, put
-    from fulcrum.train.saved.pipeline_start import begun_from, pipeline_index
+    from fulcrum.training.start_weights import begun_from, pipeline_index
 
     if (index := pipeline_index(start)) is None:
         return put(run, "start", _start(start, out))
@@ -250,9 +249,9 @@ def _brought(begun: "RunSpec", change: "Change") -> str:
 
 def _start(start: str, out: Path) -> "StartFiller":
     """The filler of the seam `start`: a folder in diffusers' format, or a finished run of ours."""
-    from fulcrum.train.drawing.trained_run import find_run
-    from fulcrum.train.fillers import START_PARTS, DiffusersStart, Trunk
-    from fulcrum.train.saved.run_folder import RunFolder
+    from fulcrum.training.fillers import START_PARTS, DiffusersStart, Trunk
+    from fulcrum.training.run_folder import RunFolder
+    from fulcrum.training.trained_run import find_run
 
     if start.startswith("hub:") or any((Path(start) / part / "config.json").is_file() for part in ("", *START_PARTS)):
         return DiffusersStart(path=start)
@@ -289,7 +288,7 @@ def _skipped(result: dict[str, Any], run: "RunSpec") -> str:
 
 def _cost(folder: Any, run: Any, cache: Path, price: float | None) -> tuple[dict[str, Any], str]:
     """The bill as data and as words. The run is trained by now: a part that cannot be counted is no reason to fail."""
-    from fulcrum.train.watched.bill import bill, in_words
+    from fulcrum.training.cost_record import bill, in_words
 
     try:
         cost = bill(folder, run, cache, price)

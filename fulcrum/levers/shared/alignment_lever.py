@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
 from fulcrum.levers.shared.teacher_choice import with_teacher
-from fulcrum.loss.fillers import Alignment
 from fulcrum.spec.edit import put
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.loss.fillers import Alignment
 
 
 class Aligning(Swap):

@@ -4,9 +4,9 @@ from typing import Any
 
 from fulcrum.levers.base import Cost, Swap
 from fulcrum.levers.shared import price
-from fulcrum.model.fillers import NoCondition
 from fulcrum.spec.edit import put
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.model.fillers import NoCondition
 
 
 class Conditioning(Swap):
@@ -22,7 +22,7 @@ def hears(embedder: Any, one: tuple[float, ...], other: tuple[float, ...]) -> bo
     """Does the built part make another vector of other numbers?"""
     import torch
 
-    from fulcrum.dist.reduce import whole
+    from fulcrum.training.dist.collectives import whole
 
     weights = {name: whole(value) for name, value in embedder.named_parameters()}  # many processes hold slices
     numbers = torch.tensor([one, other], device=next(iter(weights.values())).device)

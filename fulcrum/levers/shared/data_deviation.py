@@ -1,7 +1,7 @@
 """When a lever of EDM cannot know the deviation of what the denoiser sees, said when the phrase is read."""
 
-from fulcrum.flow.fillers import data_deviation
 from fulcrum.spec.run import RunSpec
+from fulcrum.training.flow.fillers import data_deviation
 
 LOOKED_AT = 64  # pictures
 

@@ -30,6 +30,6 @@ class Guiding(Swap):
 
     def witness(self, built: Built) -> bool:
         """The built guide asks the denoiser for such a pass."""
-        from fulcrum.flow.guide import paths_asked
+        from fulcrum.training.flow.sampling import paths_asked
 
         return self.path in paths_asked(built.run.sample.guide.build(built))

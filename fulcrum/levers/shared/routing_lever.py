@@ -2,11 +2,11 @@
 
 from fulcrum.levers.base import Built, Cost, Swap
 from fulcrum.levers.shared import price
-from fulcrum.model.fillers import Dense
 from fulcrum.spec.edit import put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import misfit, route_of
+from fulcrum.training.model.fillers import Dense
 
 
 class Routing(Swap):

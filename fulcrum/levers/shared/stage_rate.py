@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fulcrum.optim.schedule import rates
 from fulcrum.spec.edit import during
 from fulcrum.spec.record import Within
 from fulcrum.spec.run import RATE, RunSpec
+from fulcrum.training.optim.optimizers import rates
 
 StageRate = Annotated[float, Within("(0, 1]")]  # share of the run's own rate
 

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.dist.machine.device import settled
 from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import sha256_json
 from fulcrum.measure.features.image_checks import FeatureFunction, feature_rows
 from fulcrum.spec.errors import BadInput, nearest
+from fulcrum.training.dist.machine import settled
 
 PLACES = 9  # of a scene
 ScoreFunction = Callable[[Tensor, Sequence[str]], Tensor]  # uint8 (B, 3, H, W), captions -> (B,)

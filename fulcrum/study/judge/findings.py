@@ -6,7 +6,6 @@ the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fulcrum.dist.machine.machine_facts import unlike
 from fulcrum.measure.card import METRICS
 from fulcrum.report.arm_result import ClaimResult
 from fulcrum.report.finding import Effect
@@ -27,6 +26,7 @@ from fulcrum.study.judge.statistics.rank import corrected
 from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
+from fulcrum.training.dist.machine import unlike
 
 EXPLORATORY = "exploratory"  # in the place of a verdict: not what the plan set out to decide
 NONE_FAILED: Failures = {}

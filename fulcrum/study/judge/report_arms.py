@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fulcrum.dist.machine.machine_facts import machine_words
 from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
 from fulcrum.report.schema import GridArm, Grids
 from fulcrum.study.judge.pairing import Measurements
@@ -16,6 +15,7 @@ from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import read_lines
 from fulcrum.study.run.measuring.evaluation_points import read_points
 from fulcrum.study.run.workers.runner import Board
+from fulcrum.training.dist.machine import machine_words
 
 # Names of levers that are spelled in their own way; longer ones first.
 SPELLED = {

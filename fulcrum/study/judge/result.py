@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from fulcrum.dist.machine.machine_facts import fulcrum_version
 from fulcrum.files.sealed import read_json
 from fulcrum.report.arm_result import CellResult, CurvePoint
 from fulcrum.report.finding import Effect, Front, Probes, Target
@@ -39,6 +38,7 @@ from fulcrum.study.run.arm_cost import TimedCost
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.workers.runner import Board
+from fulcrum.training.dist.machine import fulcrum_version
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
 

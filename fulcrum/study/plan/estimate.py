@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.dist.machine.device import at_hand
 from fulcrum.spec.run import Device
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
@@ -18,7 +17,8 @@ from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
 from fulcrum.study.run.measuring.run_evaluation import prompts
-from fulcrum.train.watched.training_cost import count_training
+from fulcrum.training.cost_record import count_training
+from fulcrum.training.dist.machine import at_hand
 
 DRAWN = 16  # pictures drawn to time the drawing
 
@@ -98,9 +98,9 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
 
     from fulcrum.spec.run import System
     from fulcrum.study.run.measuring.run_evaluation import SEED
-    from fulcrum.train.build import assemble
-    from fulcrum.train.drawing.painter import Painter
-    from fulcrum.train.feed import Feed
+    from fulcrum.training.build import assemble
+    from fulcrum.training.feed import Feed
+    from fulcrum.training.painter import Painter
 
     painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
     texts = prompts(arm.run, DRAWN).texts

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fulcrum.dist.machine.device import at_hand
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.model.adapter import is_beside
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import RunSpec, System, cores
@@ -19,13 +17,14 @@ from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.clock import Clock
 from fulcrum.study.run.layout import Layout
-from fulcrum.train.build import Built, Context, assemble, backbone_of, require_witness
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import train
-from fulcrum.train.saved.checkpoint import weights_hash
-from fulcrum.train.state import State
+from fulcrum.training.average import drawn_weights
+from fulcrum.training.build import Built, Context, assemble, backbone_of, require_witness
+from fulcrum.training.checkpoint import State, weights_hash
+from fulcrum.training.dist.machine import at_hand
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import train
+from fulcrum.training.model.adapter import is_beside
+from fulcrum.training.painter import Painter
 
 NAME = "proof.json"
 STEPS = 3

@@ -3,9 +3,6 @@
 import os
 from pathlib import Path
 
-from fulcrum.dist.machine.device import require_device
-from fulcrum.dist.mesh import mesh_shape
-from fulcrum.dist.processes.start import Ranks
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -16,8 +13,11 @@ from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.measuring.plan_judges import require_impartial, require_known
 from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
-from fulcrum.train.fillers import StandIn
-from fulcrum.train.watched.trackers import require_trackers
+from fulcrum.training.dist.collectives import mesh_shape
+from fulcrum.training.dist.machine import require_device
+from fulcrum.training.dist.ranks import Ranks
+from fulcrum.training.fillers import StandIn
+from fulcrum.training.trackers import require_trackers
 
 # Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the validation loss, it may be
 # compared between arms whose codec or objective differ.

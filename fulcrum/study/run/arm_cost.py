@@ -10,16 +10,16 @@ from statistics import median
 import torch
 from pydantic import Field
 
-from fulcrum.dist.machine.device import wait_for
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.report.arm_result import ArmCost
 from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
 from fulcrum.spec.run import Device, System
 from fulcrum.study.plan.arms import Arm, bases_of
-from fulcrum.train.build import Built, assemble
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.state import State
+from fulcrum.training.build import Built, assemble
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.machine import wait_for
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
 
 COSTS = "costs.json"
 ROUNDS = 7

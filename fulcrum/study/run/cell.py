@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
 from fulcrum.files.paths import read_regular, remove, set_aside
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
@@ -19,8 +18,9 @@ from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring.evaluation_points import HINT, at, point_path
 from fulcrum.study.run.measuring.plan_judges import judge_hash
 from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.watched.trackers import RunLabels, Trackers
+from fulcrum.training.dist.machine import MACHINE, machine_facts
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.trackers import RunLabels, Trackers
 
 SHOWN = 12  # pictures of each cell in the report
 FORM = 2  # of the files; raise it when they are read in another way

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.dist.machine.machine_facts import MACHINE, unlike
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
 from fulcrum.files.paths import explained, open_regular, read_regular
 from fulcrum.files.sealed import read_sealed
@@ -13,9 +12,10 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.curve_lines import NUMBERS, require_unchanged
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.run_folder import RunFolder, description
-from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.training import checkpoint
+from fulcrum.training.dist.machine import MACHINE, unlike
+from fulcrum.training.run_folder import RunFolder, description
+from fulcrum.training.start_weights import trained_weights
 
 HINT = "copy it from its machine again, or run it here"
 

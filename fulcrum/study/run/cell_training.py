@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fulcrum.dist.machine.machine_facts import MACHINE, machine_facts
-from fulcrum.dist.processes.start import ALONE, Ranks
-from fulcrum.dist.reduce import of_first
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import System
@@ -21,16 +18,19 @@ from fulcrum.study.run.curve_lines import hashes, require_unchanged
 from fulcrum.study.run.measuring.evaluation_points import HINT, Paused, Points, pause, quality_of
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
-from fulcrum.train.build import Built
-from fulcrum.train.drawing.picture_files import data_uri
-from fulcrum.train.drawing.sampling_weights import shared_weights
-from fulcrum.train.loop import Look, Observer
-from fulcrum.train.saved.kept_weights import keeping
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
-from fulcrum.train.watched.trackers import Trackers, Watchers
+from fulcrum.training.average import shared_weights
+from fulcrum.training.build import Built
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.collectives import of_first
+from fulcrum.training.dist.machine import MACHINE, machine_facts
+from fulcrum.training.dist.ranks import ALONE, Ranks
+from fulcrum.training.kept_weights import keeping
+from fulcrum.training.loop import Look, Observer
+from fulcrum.training.pictures import data_uri
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
+from fulcrum.training.trackers import Trackers, Watchers
 
 
 def run_cell(

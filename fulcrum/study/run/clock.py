@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fulcrum.files.atomic import write_json
-from fulcrum.train.loop import Look, Observer
-from fulcrum.train.state import State
+from fulcrum.training.checkpoint import State
+from fulcrum.training.loop import Look, Observer
 
 NAME = "timings.json"
 

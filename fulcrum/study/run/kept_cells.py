@@ -19,7 +19,7 @@ from fulcrum.study.run.cell_copy import CellFiles
 from fulcrum.study.run.curve_lines import CURVE, read_lines, write_curve
 from fulcrum.study.run.kept_line import fault_of_line, fault_of_pictures
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
-from fulcrum.train.drawing.trained_run import KEY
+from fulcrum.training.trained_run import KEY
 
 CELLS, CARDS, PICTURES = "cells.jsonl", "cards.json", "pictures"
 KEPT_HINT = "take it from the repository again"

@@ -21,7 +21,7 @@ from fulcrum.study.plan.design import trunks
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.run.cell import PENDING, Cell, Measuring, finished
 from fulcrum.study.run.measuring.evaluation_points import at, read_points
-from fulcrum.train.fillers import Trunk
+from fulcrum.training.fillers import Trunk
 
 AT_EDGE = remark("best-rate-at-edge", "the best lies at the edge of the sweep")
 

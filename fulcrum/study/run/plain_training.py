@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fulcrum.dist.processes.agreement import require_agreement
-from fulcrum.dist.processes.start import TIMEOUT, start
 from fulcrum.spec.edit import require_seed
 from fulcrum.study.run.measuring.preview import USUAL, PreviewPlan, previewing
-from fulcrum.train.saved.kept_weights import keeping
-from fulcrum.train.session import Order, perform
-from fulcrum.train.watched.bill import sessions
-from fulcrum.train.watched.trackers import RunLabels, together, tracking
+from fulcrum.training.cost_record import sessions
+from fulcrum.training.dist.collectives import require_agreement
+from fulcrum.training.dist.ranks import TIMEOUT, start
+from fulcrum.training.kept_weights import keeping
+from fulcrum.training.session import Order, perform
+from fulcrum.training.trackers import RunLabels, together, tracking
 
 
 def train_run(

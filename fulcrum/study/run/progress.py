@@ -13,7 +13,7 @@ from fulcrum.study.run.cell import Cell
 from fulcrum.study.run.clock import NAME as TIMINGS
 from fulcrum.study.run.measuring.evaluation_points import at
 from fulcrum.study.run.workers.runner import Board
-from fulcrum.train.watched.training_cost import count_training
+from fulcrum.training.cost_record import count_training
 
 NAMED = 4  # cells that one line names
 

@@ -28,19 +28,18 @@ from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.study.run.measuring.preview import previews
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
-from fulcrum.train import feed as feeding
-from fulcrum.train.build import assemble, require_witness
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import drawn_weights
-from fulcrum.train.feed import Feed
-from fulcrum.train.loop import after, train
-from fulcrum.train.saved import checkpoint
-from fulcrum.train.saved.checkpoint import weights_hash
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
-from fulcrum.train.session import Order, perform
-from fulcrum.train.state import State
-from fulcrum.train.watched.observers import Every, ProgressLine, Recorder
+from fulcrum.training import checkpoint
+from fulcrum.training import feed as feeding
+from fulcrum.training.average import drawn_weights
+from fulcrum.training.build import assemble, require_witness
+from fulcrum.training.checkpoint import State, weights_hash
+from fulcrum.training.feed import Feed
+from fulcrum.training.loop import after, train
+from fulcrum.training.observers import Every, ProgressLine, Recorder
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import Order, perform
+from fulcrum.training.start_weights import trained_weights
 
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")

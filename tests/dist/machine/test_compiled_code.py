@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.dist.machine import compiled_code
-from fulcrum.dist.machine.compiled_code import FOLDER, LABEL, VECTORS, compiles_here, is_compiler_error
+from fulcrum.training.dist import compiled_code
+from fulcrum.training.dist.compiled_code import FOLDER, LABEL, VECTORS, compiles_here, is_compiler_error
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -120,7 +120,7 @@ def test_where_nothing_can_be_kept_it_compiles_for_one_command(tmp_path):
     """A file where a folder belongs: what root, whom no mode stops, cannot write to either."""
     (tmp_path / "home").write_text("")
     program = (
-        "import os; from fulcrum.dist.machine.compiled_code import *;"
+        "import os; from fulcrum.training.dist.compiled_code import *;"
         "print(compiles_here(print)); print(os.environ[FOLDER], os.path.isdir(os.environ[FOLDER]))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ FIXED = os.environ | {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD
 STEPS = """
 import json, resource, sys
 import torch
-from fulcrum.dist.machine.heap import keep_freed_memory
+from fulcrum.training.dist.machine import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -50,7 +50,7 @@ def test_later_steps_find_the_pages_of_the_first() -> None:
 HOLES = """
 import json, sys
 import torch
-from fulcrum.dist.machine.heap import LARGE, give_back_gathered, keep_freed_memory
+from fulcrum.training.dist.machine import LARGE, give_back_gathered, keep_freed_memory
 
 def resident():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))

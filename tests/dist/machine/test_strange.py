@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from fulcrum.cli import main
-from fulcrum.dist.machine.device import at_hand, moved, require_device, settled
-from fulcrum.flow.gaussian import TOLERANCE
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.workers.capacity import PROCESS, gpus_of, room
-from fulcrum.train.build import assemble
-from fulcrum.train.feed import Feed
+from fulcrum.training.build import assemble
+from fulcrum.training.dist.machine import at_hand, moved, require_device, settled
+from fulcrum.training.feed import Feed
+from fulcrum.training.flow.noise import TOLERANCE
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
 NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import words  # noqa: E402
 
 from fulcrum.cli import main  # noqa: E402
-from fulcrum.dist.processes import agreement  # noqa: E402
+from fulcrum.training.dist import collectives as agreement  # noqa: E402
 
 SECOND = os.environ["RANK"] == "1"
 

@@ -10,9 +10,11 @@ import time
 
 import torch
 
-from fulcrum.dist.processes import joining, start, watch
-from fulcrum.dist.processes.heartbeat import SAVING
 from fulcrum.spec.errors import FulcrumError
+from fulcrum.training.dist import ranks as joining
+from fulcrum.training.dist import ranks as start
+from fulcrum.training.dist import ranks as watch
+from fulcrum.training.dist.ranks import SAVING
 
 SILENT, BEAT = 6.0, 0.3
 watch.SILENT = joining.SILENT = SILENT

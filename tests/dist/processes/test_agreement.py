@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import fulcrum
-from fulcrum.dist.processes.agreement import code_hash, require_agreement
-from fulcrum.dist.processes.start import ALONE
 from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.files.sealed import SEAL, write_sealed
 from fulcrum.spec.errors import RankLost
+from fulcrum.training.dist.collectives import code_hash, require_agreement
+from fulcrum.training.dist.ranks import ALONE
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, free_port, words  # noqa: E402

@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from fulcrum.dist.processes import joining
-from fulcrum.dist.processes.early_error import telling_others
-from fulcrum.dist.processes.heartbeat import Heartbeat, Sign, Standing
-from fulcrum.dist.processes.launched import Launched
-from fulcrum.dist.processes.start import start
-from fulcrum.dist.processes.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost, RunFailed
+from fulcrum.training.dist import ranks as joining
+from fulcrum.training.dist.early_error import telling_others
+from fulcrum.training.dist.ranks import Heartbeat, Launched, Sign, Standing, Watch, start
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402

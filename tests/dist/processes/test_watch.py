@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.dist.processes import start as start_room
-from fulcrum.dist.processes import watch as room
-from fulcrum.dist.processes.heartbeat import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing
-from fulcrum.dist.processes.watch import Watch
 from fulcrum.spec.errors import BadInput, RankLost
+from fulcrum.training.dist import ranks as room
+from fulcrum.training.dist import ranks as start_room
+from fulcrum.training.dist.ranks import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing, Watch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.interop.exported_codec import export_codec
 from fulcrum.networks.codec import KLCodec, TunedCodec, load_codec
+from fulcrum.training.interop.export import export_codec
 
 CASES = {
     "as shipped": {},

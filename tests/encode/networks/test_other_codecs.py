@@ -24,7 +24,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply
 from fulcrum.spec.record import tree
 from fulcrum.study.run.measuring.run_evaluation import loss_of
-from fulcrum.train.build import build
+from fulcrum.training.build import build
 from tools.assets.fit_codec import psnr
 
 # dB: what was measured on these pictures, less one.

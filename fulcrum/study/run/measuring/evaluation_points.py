@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fulcrum.dist.processes.start import ALONE, Ranks
-from fulcrum.dist.reduce import of_first
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.measure.card import Measured
 from fulcrum.measure.features.image_checks import BadImages
@@ -16,12 +14,14 @@ from fulcrum.measure.metrics.checked_answer import NoValue
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
-from fulcrum.train.build import Built
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.sampling_weights import shared_weights
-from fulcrum.train.loop import Look, Observer
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.session import SaveAndLeave
+from fulcrum.training.average import shared_weights
+from fulcrum.training.build import Built
+from fulcrum.training.dist.collectives import of_first
+from fulcrum.training.dist.ranks import ALONE, Ranks
+from fulcrum.training.loop import Look, Observer
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.session import SaveAndLeave
 
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 POINT = {"metrics": dict}  # what its file must hold

@@ -5,7 +5,7 @@ from typing import Any
 
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.spec.errors import FulcrumError
-from fulcrum.train.saved.run_folder import RunFolder
+from fulcrum.training.run_folder import RunFolder
 
 FILE = "measured.json"
 

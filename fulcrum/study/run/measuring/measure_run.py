@@ -8,9 +8,9 @@ from fulcrum.networks.text import misread
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Device, RunSpec, System
 from fulcrum.study.run.measuring.run_evaluation import Held, measure
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.saved.trained_weights import trained_weights
+from fulcrum.training.painter import Painter
+from fulcrum.training.run_folder import RunFolder
+from fulcrum.training.start_weights import trained_weights
 
 
 def measure_run(

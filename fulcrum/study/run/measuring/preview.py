@@ -6,25 +6,21 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from fulcrum.dist.reduce import of_first
 from fulcrum.networks.text import readable
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
 from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
-from fulcrum.train.build import Built
-from fulcrum.train.drawing.known_prompts import KnownPrompts
-from fulcrum.train.drawing.painter import Painter
-from fulcrum.train.drawing.picture_files import save_sheet
-from fulcrum.train.drawing.sampling_weights import shared_weights
-from fulcrum.train.drawing.shared_drawing import shared_sheet
-from fulcrum.train.loop import Look, Observer
-from fulcrum.train.saved.run_events import RunEvents
-from fulcrum.train.saved.run_folder import RunFolder
-from fulcrum.train.state import State
-from fulcrum.train.watched.alarm import Alarm, sound
-from fulcrum.train.watched.collapsed_pictures import collapsed
-from fulcrum.train.watched.observers import Every
-from fulcrum.train.watched.trackers import Watchers
+from fulcrum.training.average import shared_weights
+from fulcrum.training.build import Built
+from fulcrum.training.checkpoint import State
+from fulcrum.training.dist.collectives import of_first
+from fulcrum.training.loop import Look, Observer
+from fulcrum.training.observers import Alarm, Every, collapsed, sound
+from fulcrum.training.painter import KnownPrompts, Painter
+from fulcrum.training.pictures import save_sheet
+from fulcrum.training.run_folder import RunEvents, RunFolder
+from fulcrum.training.trackers import Watchers
+from fulcrum.training.trained_run import shared_sheet
 
 LOOKS = 5  # per budget
 SHOWN = 8  # pictures, unless a person gives prompts

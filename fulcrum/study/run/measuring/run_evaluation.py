@@ -13,17 +13,10 @@ import torch
 from torch import Tensor
 
 from fulcrum.data.stores.finish_import import FEWEST_TO_JUDGE
-from fulcrum.dist.machine.device import moved
-from fulcrum.dist.precision import bf16_products
-from fulcrum.dist.processes.start import ALONE, Ranks
-from fulcrum.dist.reduce import total
-from fulcrum.flow.draw import Draws
-from fulcrum.flow.fillers import CFG, UniformTime
 from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.features.image_checks import BadImages
 from fulcrum.measure.metrics.attributes import NEED_SCENES
 from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
-from fulcrum.model.running.frozen_block import FrozenRunner
 from fulcrum.networks.batch import Encoder
 from fulcrum.networks.cache import Cache
 from fulcrum.spec.edit import canonical, digest, put
@@ -32,12 +25,19 @@ from fulcrum.spec.record import tree
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.stage import phases
 from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_impartial
-from fulcrum.train.build import Context, build
-from fulcrum.train.drawing.painter import BATCH, Painter
-from fulcrum.train.drawing.sampling_weights import codec_part, fill
-from fulcrum.train.drawing.shared_drawing import shared_batches
-from fulcrum.train.feed import stored
-from fulcrum.train.saved.checkpoint import weights_hash
+from fulcrum.training.average import codec_part, fill
+from fulcrum.training.build import Context, build
+from fulcrum.training.checkpoint import weights_hash
+from fulcrum.training.dist.collectives import total
+from fulcrum.training.dist.machine import moved
+from fulcrum.training.dist.ranks import ALONE, Ranks
+from fulcrum.training.dist.shard import bf16_products
+from fulcrum.training.feed import stored
+from fulcrum.training.flow.fillers import CFG, UniformTime
+from fulcrum.training.flow.noise import Draws
+from fulcrum.training.model.fast_drawing import FrozenRunner
+from fulcrum.training.painter import BATCH, Painter
+from fulcrum.training.trained_run import shared_batches
 
 REFERENCE = 4096  # real pictures that generated ones are held against
 VALIDATION = 512  # held-out pictures of the validation loss

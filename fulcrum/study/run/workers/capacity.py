@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fulcrum.dist.machine.free_memory import free_memory
 from fulcrum.spec.flops import step_memory
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.run import cores as machine_cores
+from fulcrum.training.dist.machine import free_memory
 
 PROCESS = 900e6  # bytes: interpreter, torch, compiled code, judge and features
 SLACK = 1.5  # over the formula of a step: allocator, previews, drawing

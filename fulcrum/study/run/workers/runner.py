@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TextIO, cast
 
 from torch.cuda import device_count
 
-from fulcrum.dist.processes.start import TIMEOUT
 from fulcrum.report.arm_result import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.run import System
@@ -22,6 +21,7 @@ from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, failed, re
 from fulcrum.study.run.workers.capacity import gpus_of
 from fulcrum.study.run.workers.signs_of_life import LineFromWorker, Silent
 from fulcrum.study.run.workers.worker_death import MEMORY, Listener, ending
+from fulcrum.training.dist.ranks import TIMEOUT
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
 LAST = 5.0  # seconds in which a lane ends when its worker is gone

@@ -108,9 +108,9 @@ def leave_at_end_of_input() -> None:
 
 def main() -> None:
     threading.Thread(target=leave_at_end_of_input, daemon=True).start()
-    from fulcrum.dist.processes.start import TIMEOUT, start
     from fulcrum.levers.catalog import with_files
     from fulcrum.study.run.workers.worker import answer
+    from fulcrum.training.dist.ranks import TIMEOUT, start
 
     place = Path(sys.argv[1])
     order = json.loads((place / ORDER).read_text())

@@ -18,9 +18,6 @@ from typing import Any
 
 import torch
 
-from fulcrum.dist.machine.compiled_code import SLOWER, compiles_here
-from fulcrum.dist.machine.device import at_hand
-from fulcrum.dist.processes.start import ALONE, Ranks, is_loss
 from fulcrum.files.paths import sentence_and_hint
 from fulcrum.levers.catalog import CATALOG, require_unchanged, with_files
 from fulcrum.spec.edit import read
@@ -31,7 +28,10 @@ from fulcrum.study.run.cell import Cell, Measuring, Tracked
 from fulcrum.study.run.cell_training import run_cell
 from fulcrum.study.run.workers.signs_of_life import LineToStudy
 from fulcrum.study.run.workers.torchrun_cell import answer_together
-from fulcrum.train.stop_asked import Interrupted
+from fulcrum.training.dist.compiled_code import SLOWER, compiles_here
+from fulcrum.training.dist.machine import at_hand
+from fulcrum.training.dist.ranks import ALONE, Ranks, is_loss
+from fulcrum.training.session import Interrupted
 
 AGAIN = "start the same command again"
 

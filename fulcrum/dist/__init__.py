@@ -1,1 +1,0 @@
-"""Many processes: the mesh, sharding, reductions, dtypes, and the system that a run gets when nobody says."""

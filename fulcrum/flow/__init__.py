@@ -1,1 +1,0 @@
-"""The mathematics of flow matching: the path, times, what a prediction means, draws and samplers."""

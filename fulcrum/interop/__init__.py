@@ -1,1 +1,0 @@
-"""The ecosystem: what leaves Fulcrum for other libraries, and what comes in from them."""

@@ -1,1 +1,0 @@
-"""Terms: the addends of the loss."""

@@ -1,1 +1,0 @@
-"""The transformer: tokens in, a prediction and its taps out; parameter names are those of diffusers' PRX."""

@@ -1,1 +1,0 @@
-"""Update rules: how gradients become new weights."""

@@ -1,1 +1,0 @@
-"""The run: build, step, loop, state, checkpoints, observers."""

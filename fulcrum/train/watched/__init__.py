@@ -1,1 +1,0 @@
-"""What looks at a run and never touches it: observers, trackers, clocks and costs."""

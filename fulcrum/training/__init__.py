@@ -1,0 +1,1 @@
+"""Train one run: build the model, feed it, step, observe, save, draw."""

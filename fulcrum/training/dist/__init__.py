@@ -1,0 +1,1 @@
+"""Several processes: meshes, sharding, collectives, failure detection."""

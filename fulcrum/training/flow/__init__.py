@@ -1,0 +1,1 @@
+"""Flow matching: the path, noise, sampling and guidance."""

@@ -1,0 +1,1 @@
+"""Import from and export to diffusers, transformers and peft."""

@@ -1,0 +1,1 @@
+"""The denoiser: a transformer over image tokens that attends to text."""

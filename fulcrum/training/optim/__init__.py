@@ -1,0 +1,1 @@
+"""Optimizers, schedules and the storage of weights."""
