@@ -31,7 +31,8 @@ def painter_of(recipe: str) -> Any:
     """A painter with random weights, none of them zero: what is drawn is noise, and as much work as anything else."""
     import torch
 
-    from fulcrum.recipes import pocket, spark
+    from fulcrum.levers import recipes as pocket
+    from fulcrum.levers import recipes as spark
     from fulcrum.training.build import build
     from fulcrum.training.painter import Painter
 

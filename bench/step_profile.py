@@ -110,8 +110,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
 
 def assembled(recipe: str, threads: int, cache: Path) -> Any:
     """The run that a study's cell of this recipe is, with fewer pictures."""
-    from fulcrum.recipes.pocket import pocket
-    from fulcrum.recipes.spark import spark
+    from fulcrum.levers.recipes import pocket, spark
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import System
     from fulcrum.training.build import assemble

@@ -1,24 +1,15 @@
 """Bundles: several levers under one name. They say so: an arm that uses one is a compound, its effect belongs to all."""
 
-from fulcrum.levers.aligned_codec import AlignedCodec
+from fulcrum.levers.alignment import Repa
 from fulcrum.levers.base import Bundle, Card, Lever
-from fulcrum.levers.bottleneck import Bottleneck
-from fulcrum.levers.edm_noise import UseEDMNoise
-from fulcrum.levers.edm_precondition import EDMPrecondition
-from fulcrum.levers.edm_weight import UseEDMWeight
-from fulcrum.levers.ema import UseEMA
-from fulcrum.levers.logit_normal_time import PlacedTimes
-from fulcrum.levers.lpips import UseLPIPS
-from fulcrum.levers.mixed_captions import MixedCaptions
-from fulcrum.levers.muon import UseMuon
-from fulcrum.levers.perceptual_features import UsePerceptualFeatures
-from fulcrum.levers.pixels import UsePixels
-from fulcrum.levers.repa import Repa
-from fulcrum.levers.resolution_ladder import ResolutionLadder
-from fulcrum.levers.sft_stage import SFTStage
-from fulcrum.levers.synthetic_then_real import SyntheticThenReal
-from fulcrum.levers.tread import Tread
-from fulcrum.levers.x_prediction import PredictX
+from fulcrum.levers.captions import MixedCaptions
+from fulcrum.levers.codecs import AlignedCodec, UsePixels
+from fulcrum.levers.flow import EDMPrecondition, PlacedTimes, PredictX, UseEDMNoise, UseEDMWeight
+from fulcrum.levers.model import Bottleneck
+from fulcrum.levers.optim import UseEMA, UseMuon
+from fulcrum.levers.perceptual import UseLPIPS, UsePerceptualFeatures
+from fulcrum.levers.routing import Tread
+from fulcrum.levers.stages import ResolutionLadder, SFTStage, SyntheticThenReal
 from fulcrum.spec.phrase import Staged
 from fulcrum.spec.record import Fraction
 from fulcrum.spec.run import RunSpec

@@ -10,63 +10,59 @@ from fulcrum.data import fillers as data
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import sha256_bytes
 from fulcrum.files.user_code import UserFile, hash_of, load
-from fulcrum.levers.aligned_codec import AlignedCodec
+from fulcrum.levers.alignment import DinoV2, DinoV3, IRepa, Repa
 from fulcrum.levers.base import Card, Lever
-from fulcrum.levers.bf16_compute import BF16Compute
-from fulcrum.levers.bf16_everything import BF16Everything
-from fulcrum.levers.bf16_op import BF16Op
-from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
-from fulcrum.levers.bf16_storage import BF16Storage
-from fulcrum.levers.bottleneck import Bottleneck
 from fulcrum.levers.bundles import BUNDLES
-from fulcrum.levers.caption_filter import CaptionFilter
-from fulcrum.levers.contrastive_correction import ContrastiveCorrection
-from fulcrum.levers.contrastive_flow import ContrastiveFlow
-from fulcrum.levers.dinov2 import DinoV2
-from fulcrum.levers.dinov3 import DinoV3
-from fulcrum.levers.edm_noise import UseEDMNoise
-from fulcrum.levers.edm_precondition import EDMPrecondition
-from fulcrum.levers.edm_weight import UseEDMWeight
-from fulcrum.levers.ema import UseEMA
-from fulcrum.levers.end_to_end_codec import EndToEndCodec
-from fulcrum.levers.flux2_codec import Flux2Codec
-from fulcrum.levers.irepa import IRepa
-from fulcrum.levers.latent_alignment import UseLatentAlignment
-from fulcrum.levers.logit_normal_time import PlacedTimes
-from fulcrum.levers.lora import Lora
-from fulcrum.levers.lpips import UseLPIPS
-from fulcrum.levers.min_snr import UseMinSNR
-from fulcrum.levers.mixed_captions import MixedCaptions
-from fulcrum.levers.muon import UseMuon
-from fulcrum.levers.path_drop_guidance import PathDropGuidance
-from fulcrum.levers.perceptual_features import UsePerceptualFeatures
-from fulcrum.levers.pixels import UsePixels
-from fulcrum.levers.qwen3vl_text import Qwen3VLText
-from fulcrum.levers.rate_stage import RateStage
-from fulcrum.levers.real_data import RealData
-from fulcrum.levers.recaptioned import Recaptioned
-from fulcrum.levers.repa import Repa
-from fulcrum.levers.repa_e_codec import RepaECodec
-from fulcrum.levers.resolution_condition import ResolutionCondition
-from fulcrum.levers.resolution_ladder import ResolutionLadder
-from fulcrum.levers.routed_guidance import RoutedGuidance
-from fulcrum.levers.sft_stage import SFTStage
-from fulcrum.levers.shifted_time import ShiftedTime
-from fulcrum.levers.short_captions import ShortCaptions
-from fulcrum.levers.size_crop_condition import SizeCropCondition
-from fulcrum.levers.sprint import Sprint
-from fulcrum.levers.stochastic_rounding import StochasticRounding
-from fulcrum.levers.synthetic_then_real import SyntheticThenReal
-from fulcrum.levers.train_only import TrainOnly
-from fulcrum.levers.tread import Tread
-from fulcrum.levers.uniform_time import UseUniformTime
-from fulcrum.levers.wide_codec import WideCodec
-from fulcrum.levers.x_prediction import PredictX
+from fulcrum.levers.captions import CaptionFilter, MixedCaptions, Recaptioned, ShortCaptions
+from fulcrum.levers.codecs import (
+    AlignedCodec,
+    EndToEndCodec,
+    Flux2Codec,
+    Qwen3VLText,
+    RepaECodec,
+    UseLatentAlignment,
+    UsePixels,
+    WideCodec,
+)
+from fulcrum.levers.flow import (
+    ContrastiveFlow,
+    EDMPrecondition,
+    PlacedTimes,
+    PredictX,
+    ShiftedTime,
+    UseEDMNoise,
+    UseEDMWeight,
+    UseMinSNR,
+    UseUniformTime,
+)
+from fulcrum.levers.guidance import ContrastiveCorrection, PathDropGuidance, RoutedGuidance
+from fulcrum.levers.model import Bottleneck, Lora, ResolutionCondition, SizeCropCondition, TrainOnly
+from fulcrum.levers.optim import UseEMA, UseMuon
+from fulcrum.levers.perceptual import UseLPIPS, UsePerceptualFeatures
+from fulcrum.levers.precision import (
+    BF16Compute,
+    BF16Everything,
+    BF16Op,
+    BF16OptimizerState,
+    BF16Storage,
+    StochasticRounding,
+)
+from fulcrum.levers.recipes import (
+    pocket,
+    pocket_64,
+    pocket_pixels,
+    pocket_pixels_large,
+    prx_7b,
+    prx_256,
+    prx_256_flux2,
+    prx_256_repa_e,
+    prx_pixels_1024,
+    spark,
+    speedrun_24h,
+)
+from fulcrum.levers.routing import Sprint, Tread
+from fulcrum.levers.stages import RateStage, RealData, ResolutionLadder, SFTStage, SyntheticThenReal
 from fulcrum.networks import fillers as encode
-from fulcrum.recipes.pocket import pocket, pocket_64, pocket_pixels, pocket_pixels_large
-from fulcrum.recipes.prx import prx_256, prx_256_flux2, prx_256_repa_e
-from fulcrum.recipes.prx_pixels import prx_7b, prx_pixels_1024, speedrun_24h
-from fulcrum.recipes.spark import spark
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import PREFIX, Catalogue, Phrase, parse
 from fulcrum.spec.record import Filler

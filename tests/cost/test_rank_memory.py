@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fulcrum import phrase
-from fulcrum.recipes.prx import prx_256
-from fulcrum.recipes.prx_pixels import speedrun_24h
+from fulcrum.levers.recipes import prx_256, speedrun_24h
 from fulcrum.spec.flops import parameters
 from fulcrum.spec.memory import RankLayout, fitting, rank_memory, row_bytes
 from fulcrum.spec.run import System

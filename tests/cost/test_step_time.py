@@ -6,8 +6,7 @@ import pytest
 
 from fulcrum import phrase
 from fulcrum.advise.published_speed import ARMS, compared, compared_words, seconds
-from fulcrum.recipes.prx import prx_256
-from fulcrum.recipes.prx_pixels import prx_7b
+from fulcrum.levers.recipes import prx_7b, prx_256
 from fulcrum.spec.memory import RankLayout, kl_encoder_flops, vit_flops
 from fulcrum.spec.speed import MEASURED, OTHER, SHARE, Machine, step_time
 from fulcrum.training.estimate import estimate

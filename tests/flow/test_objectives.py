@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.recipes import pocket_pixels, prx_256, prx_pixels_1024
 from fulcrum.networks.fillers import Pixels
-from fulcrum.recipes.pocket import pocket_pixels
-from fulcrum.recipes.prx import prx_256
-from fulcrum.recipes.prx_pixels import prx_pixels_1024
 from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.training.interop.diffusers import export, load, require_slots

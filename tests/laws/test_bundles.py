@@ -3,9 +3,8 @@
 import pytest
 
 from fulcrum.data.fillers import MixedStyles, OneStyle
-from fulcrum.laws.court import Court
-from fulcrum.laws.ground import TINY, Ground
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import TINY, Court, Ground
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.stage import phases

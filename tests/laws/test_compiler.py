@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.laws.court import Court
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import Court
 from fulcrum.spec.run import System
 from fulcrum.training.checkpoint import State
 from fulcrum.training.loop import train

@@ -2,11 +2,8 @@
 
 import pytest
 
-from fulcrum.laws.court import Court
-from fulcrum.laws.ground import tried
-from fulcrum.laws.laws import LAWS
-from fulcrum.laws.random_networks import missing
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import LAWS, Court, missing, tried
 
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
 PAIRS = [(lever, law) for lever in CATALOG.levers for law in LAWS]

@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.laws.court import BrokenLaw, Court
-from fulcrum.laws.laws import LAWS
 from fulcrum.levers.base import Card, Cost, Lever
+from fulcrum.levers.captions import ShortCaptions
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.levers.ema import UseEMA
-from fulcrum.levers.muon import UseMuon
-from fulcrum.levers.short_captions import ShortCaptions
-from fulcrum.levers.tread import Tread
+from fulcrum.levers.laws import LAWS, BrokenLaw, Court
+from fulcrum.levers.optim import UseEMA, UseMuon
+from fulcrum.levers.routing import Tread
 from fulcrum.spec import slots as seam
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import Catalogue

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.laws.pages import pages, write
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.lever_pages import pages, write
 from fulcrum.levers.measured_table import in_sum, read_measured
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fulcrum.laws.random_networks import missing
-from fulcrum.laws.two_processes import verdicts
 from fulcrum.levers.catalog import CATALOG, with_files
+from fulcrum.levers.laws import missing
+from fulcrum.levers.two_processes import verdicts
 
 
 @pytest.fixture(scope="module")

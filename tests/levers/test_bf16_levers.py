@@ -6,10 +6,9 @@ from typing import get_args
 import pytest
 import torch
 
-from fulcrum.laws.court import Court
-from fulcrum.laws.laws import LAWS
-from fulcrum.levers.bf16_op import PROBES, BF16Op, Operation
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import LAWS, Court
+from fulcrum.levers.precision import PROBES, BF16Op, Operation
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System

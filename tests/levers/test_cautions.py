@@ -3,7 +3,7 @@
 import pytest
 
 from fulcrum.levers.catalog import LEVERS
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.errors import BadInput
 
 CAPTIONED = {"asset:score", "asset:captioner"}  # networks that learned what words mean from the world's captions

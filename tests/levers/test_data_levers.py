@@ -7,10 +7,9 @@ from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import TOKENS, Filtered, MixedStyles, OneStyle
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import captions, tokenize
+from fulcrum.levers.captions import MixedCaptions
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.levers.mixed_captions import MixedCaptions
-from fulcrum.levers.resolution_ladder import ResolutionLadder
-from fulcrum.levers.sft_stage import SFTStage
+from fulcrum.levers.stages import ResolutionLadder, SFTStage
 from fulcrum.spec.edit import during
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse

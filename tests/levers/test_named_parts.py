@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from fulcrum.data.fillers import World
-from fulcrum.laws.ground import TINY, tried
-from fulcrum.laws.random_networks import missing, written
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import TINY, missing, tried, written
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse

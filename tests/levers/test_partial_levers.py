@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fulcrum.laws.court import assembled
+from fulcrum.levers.laws import assembled
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import partial_training_flops, sizes_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.levers.rate_stage import RateStage
+from fulcrum.levers.stages import RateStage
 from fulcrum.spec.edit import during, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse

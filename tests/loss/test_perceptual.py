@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fulcrum.levers.lpips import UseLPIPS
+from fulcrum.levers.perceptual import UseLPIPS
 from fulcrum.networks.pretrained import folder as registry
 from fulcrum.networks.pretrained.vision import VGG
 from fulcrum.networks.teacher import load_teacher

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.levers.sprint import Sprint
+from fulcrum.levers.routing import Sprint
 from fulcrum.spec.edit import put, read
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters

@@ -17,7 +17,7 @@ from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.importing import Options
 from fulcrum.data.world.scene import render
-from fulcrum.levers.size_crop_condition import SizeCropCondition
+from fulcrum.levers.model import SizeCropCondition
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters

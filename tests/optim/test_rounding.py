@@ -5,10 +5,8 @@ import torch
 from torch.nn import Parameter
 
 from fulcrum import phrase
-from fulcrum.levers.bf16_optimizer_state import BF16OptimizerState
-from fulcrum.levers.ema import UseEMA
-from fulcrum.levers.muon import UseMuon
-from fulcrum.levers.stochastic_rounding import StochasticRounding
+from fulcrum.levers.optim import UseEMA, UseMuon
+from fulcrum.levers.precision import BF16OptimizerState, StochasticRounding
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Budget, RunSpec, System

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.stage import OwnRate, at_rate, phases

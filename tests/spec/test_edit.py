@@ -3,7 +3,7 @@
 import pytest
 
 from fulcrum.data.fillers import OneStyle, World
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import diff, during, get, key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.stage import phases

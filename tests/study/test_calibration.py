@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.calibration import MARGIN, Case, all_cases, draw, judge_before, judge_now, measure
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put
 from fulcrum.study.judge.statistics.early_stop import hopeless, telling_share
 from fulcrum.study.judge.statistics.effect import half_widths, paired_effect

@@ -128,7 +128,7 @@ def test_what_was_edited_is_named(kept, name, change, words):
 
 
 OWN_RECIPE = """
-import fulcrum.recipes.spark as base
+import fulcrum.levers.recipes as base
 from fulcrum.spec.run import RunSpec
 
 def mine() -> RunSpec:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.recipes.spark import spark
+from fulcrum.levers.recipes import spark
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
 from fulcrum.study.run.measuring import preview as module

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fulcrum.laws.ground import TINY
+from fulcrum.levers.laws import TINY
 
 BREAKS = """#!/bin/sh
 case "$*" in

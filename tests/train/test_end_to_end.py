@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.levers.end_to_end_codec import EndToEndCodec
+from fulcrum.levers.codecs import EndToEndCodec
 from fulcrum.networks.codec import TunedCodec, load_codec
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.recipes.full_size import MACHINES
+from fulcrum.levers.recipes import MACHINES
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.speed import read_machine
 from fulcrum.training import estimate as dry_run

@@ -9,7 +9,7 @@ import pytest
 
 from fulcrum import phrase
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.recipes.full_size import MACHINES
+from fulcrum.levers.recipes import MACHINES
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import parameters
 from fulcrum.spec.run import System

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from fulcrum.recipes.full_size import MACHINES
+from fulcrum.levers.recipes import MACHINES
 from fulcrum.spec.flops import amount, parameters, step_memory
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record

@@ -19,7 +19,7 @@ from fulcrum.advise.hierarchy.effect_pool import (
 from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, differences, same_step, scope_of_phrase
 from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, known_effects
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
-from fulcrum.levers.shared.folder_lever import FromFolder
+from fulcrum.levers.folder_lever import FromFolder
 from fulcrum.report.evidence.decisions.decision import SAME_TIME
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever

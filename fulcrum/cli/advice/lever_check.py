@@ -56,9 +56,8 @@ def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Devi
 
     import torch
 
-    from fulcrum.laws.court import BrokenLaw, Court
-    from fulcrum.laws.laws import LAWS
-    from fulcrum.laws.two_processes import verdicts
+    from fulcrum.levers.laws import LAWS, BrokenLaw, Court
+    from fulcrum.levers.two_processes import verdicts
     from fulcrum.spec.phrase import described
     from fulcrum.spec.run import System
 

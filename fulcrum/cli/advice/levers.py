@@ -96,8 +96,8 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
 @app.command(epilog="Example: fulcrum levers pages docs/levers")
 def pages(folder: Path, as_json: Json = False) -> None:
     """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
-    from fulcrum.laws.pages import write
     from fulcrum.levers.catalog import CATALOG
+    from fulcrum.levers.lever_pages import write
 
     made = write(CATALOG, folder)
     emit({"files": [str(path) for path in made]}, as_json, f"{len(made)} pages under {folder}")
@@ -156,7 +156,7 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
     """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and why."""
-    from fulcrum.laws.ground import GROUNDS, fits, grounds
+    from fulcrum.levers.laws import GROUNDS, fits, grounds
     from fulcrum.spec.edit import put
     from fulcrum.training.fillers import StandIn
 

@@ -19,8 +19,8 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor
 
-from fulcrum.laws.ground import TINY, ground_of, tried
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.levers.laws import TINY, ground_of, tried
 from fulcrum.spec.edit import key, put_all
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse

@@ -10,9 +10,7 @@ from pydantic import ValidationError
 
 from fulcrum.data.source import WorldSource
 from fulcrum.files.shipped import NAMES, card
-from fulcrum.levers.aligned_codec import AlignedCodec
-from fulcrum.levers.latent_alignment import UseLatentAlignment
-from fulcrum.levers.wide_codec import WideCodec
+from fulcrum.levers.codecs import AlignedCodec, UseLatentAlignment, WideCodec
 from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.metrics.validation_loss import ValidationLoss
 from fulcrum.networks.codec import load_codec

@@ -1,1 +1,0 @@
-"""What several levers have in common."""

@@ -1,1 +1,0 @@
-"""Named baselines: functions that return a RunSpec."""
