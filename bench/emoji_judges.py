@@ -19,8 +19,7 @@ from fulcrum import sample
 from fulcrum.data.captions import Chooser
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.measure.card import Measured, Sampling
-from fulcrum.study.run.measuring.plan_judges import Bench, Sources
-from fulcrum.study.run.measuring.run_evaluation import SEED
+from fulcrum.measure.evaluation import SEED, Bench, Sources
 
 DATA, STYLE, RUNS = Path("emoji_64"), Path("emoji_64_style"), Path("runs")
 N = 192

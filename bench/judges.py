@@ -20,8 +20,8 @@ from torch import Tensor
 
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import render
-from fulcrum.measure.floors import noise_pictures
-from fulcrum.measure.metrics.attributes import ATTRIBUTES, count_rows, pooled, score
+from fulcrum.measure.metrics.means import ATTRIBUTES, count_rows, pooled, score
+from fulcrum.measure.reference import noise_pictures
 from fulcrum.networks.codec import load_codec
 from fulcrum.networks.judges import load_judge, load_second_judge
 from fulcrum.networks.network_hash import to_bytes, to_unit

@@ -211,7 +211,7 @@ def cells(count: int, folder: Path) -> LoadResult:
 
 def record(count: int, folder: Path) -> LoadResult:
     from fulcrum.files.sealed import keep_records
-    from fulcrum.study.run.curve_lines import hashes, read_lines
+    from fulcrum.measure.preview import hashes, read_lines
 
     path, most = folder / "record.jsonl", 400
     with path.open("w") as stream:

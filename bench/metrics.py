@@ -81,7 +81,7 @@ def textbook(x: Tensor, y: Tensor, sigma: float) -> float:
 
 
 def our_mmd(x: Tensor, y: Tensor, sigma: float, fast: bool = True) -> float:
-    from fulcrum.measure.metrics.mmd import kernel_sums, self_sum, unbiased
+    from fulcrum.measure.metrics.distances import kernel_sums, self_sum, unbiased
 
     return unbiased(kernel_sums(x, y, self_sum(y, sigma, fast), sigma, 32, fast))
 
@@ -143,7 +143,7 @@ def spread(ratios: list[float]) -> str:
 
 
 def frechet_case(count: int, peers: bool) -> None:
-    from fulcrum.measure.features.moments import Moments
+    from fulcrum.measure.features.extractor import Moments
     from fulcrum.measure.metrics.frechet import frechet
 
     a, b = Moments.of(features(1, N, D)).compute(), Moments.of(features(2, N, D, 1.05)).compute()
@@ -161,7 +161,7 @@ def frechet_case(count: int, peers: bool) -> None:
 
 
 def few_case(count: int) -> None:
-    from fulcrum.measure.features.moments import Moments
+    from fulcrum.measure.features.extractor import Moments
     from fulcrum.measure.metrics.frechet import frechet_of_rows
 
     x, y = features(1, FEW, D), features(2, FEW, D, 1.05)
@@ -181,7 +181,7 @@ def few_case(count: int) -> None:
 def mmd_case(count: int) -> None:
     unit = torch.nn.functional.normalize
     x, near, far = (unit(features(seed, PAIRS, WIDTH, scale), dim=1) for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.6)))
-    from fulcrum.measure.metrics.mmd import median_bandwidth
+    from fulcrum.measure.metrics.distances import median_bandwidth
 
     sigma = median_bandwidth(near)
     contestants = {"ours": lambda: our_mmd(x, near, sigma), "textbook, fp32": lambda: textbook(x, near, sigma)}
@@ -215,8 +215,8 @@ def alone(what: str, n: int = 0) -> float:
 def child(what: str, n: int) -> None:
     """One piece of work, its data included."""
     torch.set_num_threads(1)
-    from fulcrum.measure.features.gathered import GroupedMoments
-    from fulcrum.measure.metrics.mmd import kernel_sums  # noqa: F401  imports count before the work
+    from fulcrum.measure.features.kept import GroupedMoments
+    from fulcrum.measure.metrics.distances import kernel_sums  # noqa: F401  imports count before the work
 
     peak()
     torch.randn(64, 64) @ torch.randn(64, 64)

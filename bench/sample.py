@@ -120,7 +120,7 @@ def compare(painter: Any, peer: Peer, count: int, rounds: int, clock: Callable[[
     import torch
     from step import ratio_of_medians
 
-    from fulcrum.study.run.measuring.run_evaluation import prompts
+    from fulcrum.measure.evaluation import prompts
     from fulcrum.training.flow import noise as keyed_noise
 
     wanted = prompts(painter.run, count).texts

@@ -19,8 +19,8 @@ import torch
 from scipy.special import stdtrit
 from variance_pictures import METRICS, Floats, Study
 
-from fulcrum.measure.metrics.attributes import ATTRIBUTES
-from fulcrum.study.run.measuring.run_evaluation import loss_of, prompts
+from fulcrum.measure.evaluation import loss_of, prompts
+from fulcrum.measure.metrics.means import ATTRIBUTES
 
 PART = 512  # pictures that are drawn again: with other noise, with mirrored noise
 SIZES = (128, 256, 512, 1024, 2048, 4096)  # pictures of an evaluation

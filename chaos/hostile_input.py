@@ -23,8 +23,8 @@ from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import read_records, read_tail, sealed, sha256_bytes
 from fulcrum.levers.catalog import read_phrase
-from fulcrum.measure import decoded_picture
-from fulcrum.measure.picture_sets import PictureSet
+from fulcrum.measure import pictures as decoded_picture
+from fulcrum.measure.pictures import PictureSet
 from fulcrum.report.schema import StudyResult
 from fulcrum.report.serve import Handler
 from fulcrum.spec.errors import FulcrumError, shown_lines

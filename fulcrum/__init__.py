@@ -122,10 +122,9 @@ def train(
     `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
     """
     from fulcrum.levers.catalog import foreign_code, read_phrase
+    from fulcrum.measure.preview import PreviewPlan, train_run
     from fulcrum.notebook import FinishedRun
     from fulcrum.spec.errors import BadInput
-    from fulcrum.study.run.measuring.preview import PreviewPlan
-    from fulcrum.study.run.plain_training import train_run
     from fulcrum.training.dist.choose_system import choose_system
     from fulcrum.training.dist.ranks import TIMEOUT, processes
     from fulcrum.training.session import Order
@@ -221,16 +220,16 @@ def measure(
 
     where, paths = device_named(device), tuple(map(Path, files))
     if reference is not None:
-        from fulcrum.measure.chosen_metrics import choose_comparisons
         from fulcrum.measure.folders import measure_sets
-        from fulcrum.measure.picture_sets import as_picture_set
+        from fulcrum.measure.pictures import as_picture_set
+        from fulcrum.measure.user_metrics import choose_comparisons
 
         comparisons = choose_comparisons(features, paths, (), where)
         with as_picture_set(pictures, "the pictures") as drawn, as_picture_set(reference, "the reference") as held:
             return Measurements(measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics)
     from fulcrum.levers.catalog import with_files
+    from fulcrum.measure.evaluation import judges_among, measure_run
     from fulcrum.spec.edit import read
-    from fulcrum.study.run.measuring.measure_run import judges_among, measure_run
     from fulcrum.training.run_folder import RunFolder
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))

@@ -5,9 +5,10 @@ import tempfile
 from pathlib import Path
 
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview
 from fulcrum.study import study_run
 from fulcrum.study.run import arm_cost
-from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.study.run.workers.runner import Lane
 from fulcrum.study.run.workers.worker import answer
 

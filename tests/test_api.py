@@ -15,11 +15,11 @@ import torch
 import fulcrum
 from fulcrum import Card, Lever, __version__, build, feed, measure, phrase, put, sample, study, train
 from fulcrum.cli import app, main
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview as plain_training
 from fulcrum.notebook import FinishedRun
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run import plain_training
-from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.training import trained_run
 from tests.cells_here import all_here
 from tools.pages.command_pages import every_command

@@ -12,8 +12,8 @@ from PIL import Image
 from fulcrum import sample
 from fulcrum.data.sheets import draw_sheet
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.evaluation import prompts as held_out_prompts
 from fulcrum.spec.edit import read
-from fulcrum.study.run.measuring.run_evaluation import prompts as held_out_prompts
 from fulcrum.training.run_folder import RunFolder
 
 COLUMNS, SIDE = 6, 128

@@ -8,11 +8,11 @@ from typing import Any
 from fulcrum.checkup.ailment import Ailment, Checkup, leftovers, moved_aside
 from fulcrum.files.paths import Damaged, free_aside, reason, set_aside
 from fulcrum.files.sealed import keep_records, read_records, read_sealed
+from fulcrum.measure.preview import CURVE, read_lines, require_unchanged
 from fulcrum.spec.edit import key, read, read_by
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
-from fulcrum.study.run.curve_lines import CURVE, read_lines, require_unchanged
 from fulcrum.training import checkpoint
 from fulcrum.training.average import drawn_parts
 from fulcrum.training.kept_weights import KEPT, verified_weights

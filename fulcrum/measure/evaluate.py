@@ -1,24 +1,26 @@
-"""The one evaluation path: an extractor's rows, a metric over them, a number with its interval and its card.
-
-Runs, studies, judges that a plan names and folders of pictures all come through here; they differ in where pictures and
-their reference come from, and in what else is known of a picture (a caption, a scene).
-
-B pictures of a batch, n of all, d feature width
-"""
+"""Evaluate: an extractor's rows, a metric over them, a number with its interval."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from fulcrum.measure.card import Measured, MetricCard, Sampling
-from fulcrum.measure.features.extractor import Extractor, full_name
-from fulcrum.measure.features.gathered import Ids, Rows, Scores
-from fulcrum.measure.features.image_checks import to_uint8
-from fulcrum.measure.metrics.base import Distance
-from fulcrum.measure.metrics.checked_answer import answered
+from fulcrum.measure.features.extractor import Extractor, full_name, to_uint8
+from fulcrum.measure.features.kept import Ids, Rows, Scores
+from fulcrum.measure.metrics.base import Distance, answered
 from fulcrum.spec.errors import BadInput
+
+# --------------------------------------------------------------------------------------------------
+# The one evaluation path: an extractor's rows, a metric over them, a number with its interval and its card.
+#
+# Runs, studies, judges that a plan names and folders of pictures all come through here; they differ in where pictures and
+# their reference come from, and in what else is known of a picture (a caption, a scene).
+#
+# B pictures of a batch, n of all, d feature width
 
 
 class Comparison(NamedTuple):
@@ -128,3 +130,32 @@ def card_of(
         code=metric.code,
         **sampling.model_dump(),
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Sample-size curves: a metric at N/8, N/4, N/2 and N of the same pictures, so that its bias can be seen.
+#
+# n rows, d feature width
+
+
+class Point(NamedTuple):
+    n: int
+    value: float
+    low: float
+    high: float
+
+
+def sizes(n: int, smallest: int) -> list[int]:
+    """n, n/2, n/4, n/8, as far as the metric can go."""
+    return sorted({n // share for share in (1, 2, 4, 8) if n // share >= smallest})
+
+
+def curve(metric: Distance, pictures: Rows, reference: Any) -> list[Point]:
+    """Nested subsets in a fixed random order: names often sort pictures by subject."""
+    order = torch.randperm(pictures.n, generator=torch.Generator().manual_seed(0))
+    points = []
+    for size in sizes(pictures.n, metric.minimum):
+        part = metric.gather(pictures.width, False)
+        part.update(pictures.rows[order[:size]], np.arange(size))
+        points.append(Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference)))
+    return points

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from fulcrum.measure import evaluate
 from fulcrum.measure.card import Measured, Sampling
-from fulcrum.measure.decoded_picture import BadPicture
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of
-from fulcrum.measure.features.feature_store import CHUNK, FeatureStore, PictureFacts
-from fulcrum.measure.metrics.mean_scores import ClipScore
-from fulcrum.measure.picture_sets import PictureSet, Stored, set_hash
+from fulcrum.measure.features.kept import CHUNK, FeatureStore, PictureFacts
+from fulcrum.measure.metrics.means import ClipScore
+from fulcrum.measure.pictures import BadPicture, PictureSet, Stored, set_hash
 from fulcrum.spec.errors import BadInput, shown
 
 CLIP_SCORE = ClipScore()

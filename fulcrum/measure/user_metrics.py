@@ -1,12 +1,9 @@
-"""A user's own metrics and extractors from a Python file: checked, hashed, and then treated like all others.
-
-B images, d feature width
-"""
+"""A user's own metrics and extractors, and the ones that were chosen by name."""
 
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple, get_args
 
@@ -15,13 +12,19 @@ from torch import Tensor
 from fulcrum.files.sealed import sha256_file
 from fulcrum.files.user_code import load as read_own
 from fulcrum.measure.card import MEASURE_VERSION
-from fulcrum.measure.features.extractor import LOADERS, Extractor, digest_of
-from fulcrum.measure.features.image_checks import FeatureFunction
+from fulcrum.measure.evaluate import Comparison
+from fulcrum.measure.features.extractor import LOADERS, Extractor, FeatureFunction, digest_of, load_extractor
 from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.distances import DISTANCES
 from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.phrase import failed
+
+# --------------------------------------------------------------------------------------------------
+# A user's own metrics and extractors from a Python file: checked, hashed, and then treated like all others.
+#
+# B images, d feature width
+
 
 GUIDE = "docs/write-a-metric.md"
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -94,7 +97,7 @@ def _sound_metric(metric: Distance, path: Path, taken: set[str]) -> None:
     if not isinstance(metric.gathers, type) or not hasattr(metric.gathers, "update"):
         raise BadInput(
             f"{path}: `gathers` of '{metric.name}' is {metric.gathers!r}",
-            "give a class with `update(rows, ids)`, such as Rows of fulcrum.measure.features.gathered",
+            "give a class with `update(rows, ids)`, such as Rows of fulcrum.measure.features.kept",
         )
     if metric.better not in ("lower", "higher"):
         raise BadInput(f"{path}: `better` of '{metric.name}' is {metric.better!r}", 'write "lower" or "higher"')
@@ -141,3 +144,26 @@ def _kept_running(network: OwnExtractor) -> FeatureFunction:
             raise failed(error, f"the extractor '{network.name}' ended the process", GUIDE) from error
 
     return features
+
+
+# --------------------------------------------------------------------------------------------------
+# The networks and metrics that a person asked for by name, their own files among them.
+
+
+def choose_comparisons(
+    features: Sequence[str], files: Iterable[Path], only: Sequence[str], device: str
+) -> list[Comparison]:
+    """Every metric over every network; without names the embedded network, or those of the user's files."""
+    own = load(list(files))
+    wanted = features or list(own.extractors) or ["embedded"]
+    extractors = [own.extractors[text] if text in own.extractors else load_extractor(text).on(device) for text in wanted]
+    names = [part.name for part in extractors]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"the extractor '{twice[0]}' was given twice", "measure with one after the other")
+    every = {metric.name: metric for metric in (*DISTANCES, *own.metrics)}
+    for name in only:
+        if name not in every:
+            raise BadInput(f"no metric is called '{name}'", nearest(name, every))
+    metrics = [metric for name, metric in every.items() if not only or name in only]
+    return [Comparison(part, metrics) for part in extractors]

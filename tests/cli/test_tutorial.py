@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.study.run.measuring import run_evaluation
+from fulcrum.measure import evaluation as run_evaluation
 from tests.cells_here import all_here
 
 PAGE = (Path(__file__).parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")

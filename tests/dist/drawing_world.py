@@ -15,14 +15,17 @@ import torch
 from train_world import TINY
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.features.image_checks import BadImages
+from fulcrum.measure import evaluation as plan_judges
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview
+from fulcrum.measure.evaluation import SEED, Held
+from fulcrum.measure.features.extractor import BadImages
+from fulcrum.measure.preview import PreviewPlan, previews
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import evaluation_points, plan_judges, preview, run_evaluation
+from fulcrum.study.run.measuring import evaluation_points
 from fulcrum.study.run.measuring.evaluation_points import Points, quality_of
-from fulcrum.study.run.measuring.preview import PreviewPlan, previews
-from fulcrum.study.run.measuring.run_evaluation import SEED, Held
 from fulcrum.training.average import shared_weights
 from fulcrum.training.dist.ranks import ALONE, start
 from fulcrum.training.painter import Painter

@@ -19,10 +19,11 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import preview, run_evaluation
 from fulcrum.training.dist.collectives import device_mesh
 from fulcrum.training.dist.ranks import start
 from fulcrum.training.model import passes as room

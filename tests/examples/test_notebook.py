@@ -24,7 +24,7 @@ def shown(cell, names):
 
 def test_the_notebook_runs(tmp_path, monkeypatch):
     pytest.importorskip("pandas")
-    from fulcrum.study.run.measuring import run_evaluation
+    from fulcrum.measure import evaluation as run_evaluation
 
     monkeypatch.setattr(run_evaluation, "REFERENCE", 512)
     monkeypatch.setattr(run_evaluation, "VALIDATION", 128)

@@ -4,12 +4,12 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.card import NotComparable, compatible
-from fulcrum.measure.metrics.validation_loss import ValidationLoss
+from fulcrum.measure.evaluation import Held, loss_of
+from fulcrum.measure.metrics.means import ValidationLoss
 from fulcrum.study.judge.findings import effects_on
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.training.feed import Feed
 
 

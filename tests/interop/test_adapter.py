@@ -147,7 +147,7 @@ def test_a_run_without_an_adapter_is_refused(tuned, tmp_path, capsys):
 
 
 def test_the_command_adapts_a_pipeline_and_nothing_random(tuned, tmp_path, capsys, monkeypatch):
-    from fulcrum.study.run.measuring import run_evaluation
+    from fulcrum.measure import evaluation as run_evaluation
 
     monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # the same acts, fewer pictures
     base = tuned["latent"][1] / "base"

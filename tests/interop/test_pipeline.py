@@ -146,7 +146,7 @@ def same_text(theirs, ours):
 
 
 def test_a_run_begins_from_a_pipeline_and_says_what_it_took(exported, tmp_path, capsys, monkeypatch):
-    from fulcrum.study.run.measuring import run_evaluation
+    from fulcrum.measure import evaluation as run_evaluation
 
     monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # the same acts, fewer pictures
     small = ["--set", "budget.batch=8", "--set", "data.source.count=16", "--set", "sample.steps=2"]
@@ -308,7 +308,7 @@ def test_bf16_and_the_last_weights(tiny, tmp_path, capsys):
 
 
 def test_the_card_tells_what_was_measured_and_no_path(runs, tmp_path, capsys):
-    from fulcrum.study.run.measuring.kept_metrics import FILE, keep_metrics
+    from fulcrum.measure.evaluation import FILE, keep_metrics
 
     folder = runs["latent"]
     keep_metrics(folder, {"mmd": {"value": 0.25, "low": 0.2, "high": 0.3, "card": {"better": "lower", "n": 512}}})

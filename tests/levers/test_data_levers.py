@@ -10,12 +10,12 @@ from fulcrum.data.world.words import captions, tokenize
 from fulcrum.levers.captions import MixedCaptions
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.stages import ResolutionLadder, SFTStage
+from fulcrum.measure.evaluation import _source, prompts
 from fulcrum.spec.edit import during
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse
 from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
-from fulcrum.study.run.measuring.run_evaluation import _source, prompts
 from fulcrum.training.build import assemble, require_witness
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed

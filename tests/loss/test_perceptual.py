@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from fulcrum.levers.perceptual import UseLPIPS
+from fulcrum.measure.evaluation import require_impartial
 from fulcrum.networks.pretrained import folder as registry
 from fulcrum.networks.pretrained.vision import VGG
 from fulcrum.networks.teacher import load_teacher
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run.measuring.plan_judges import require_impartial
 from fulcrum.training.loss.fillers import LPIPS, VGGLPIPS, PerceptualFeatures
 from fulcrum.training.loss.perceptual import FeatureTerm, StageTerm, VGGTerm, unit
 from fulcrum.training.loss.terms import View

@@ -12,7 +12,7 @@ from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.measure.folders import Pass, Policy
 from fulcrum.measure.metrics.distances import DISTANCES
-from fulcrum.measure.picture_sets import PictureSet
+from fulcrum.measure.pictures import PictureSet
 
 N = 80
 

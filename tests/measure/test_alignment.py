@@ -6,9 +6,8 @@ import torch
 
 from fulcrum.data.source import WorldSource
 from fulcrum.measure.features.extractor import attributes, second_attributes
-from fulcrum.measure.floors import noise_pictures
-from fulcrum.measure.metrics.attributes import ATTRIBUTES, AttributeShare, count_rows, pooled, score
-from fulcrum.measure.reference import References
+from fulcrum.measure.metrics.means import ATTRIBUTES, AttributeShare, count_rows, pooled, score
+from fulcrum.measure.reference import References, noise_pictures
 
 CLASSES = {"present": 2, "shape": 7, "colour": 8, "texture": 4, "size": 3}
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.measure.card import METRICS, Measured, MetricCard, NotComparable, compatible
-from fulcrum.measure.metrics.validation_loss import TimeBin, ValidationLoss
+from fulcrum.measure.metrics.means import TimeBin, ValidationLoss
 
 CARD = MetricCard(metric="frechet", better="lower", estimator="e", interval="i", extractor="abc", resize="none",
                   value_range="uint8", n=1000, reference="r", sampler="euler", steps=20, guidance=3.0, prompts="p",

@@ -9,13 +9,11 @@ from torch import Tensor
 
 from fulcrum.measure.card import Measured, NotComparable, Sampling, compatible
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
-from fulcrum.measure.features.extractor import Extractor
-from fulcrum.measure.features.image_checks import BadImages
-from fulcrum.measure.features.moments import Moments
-from fulcrum.measure.metrics.attributes import ATTRIBUTE_SHARES, SHARES, count_rows, score
+from fulcrum.measure.features.extractor import BadImages, Extractor, Moments
 from fulcrum.measure.metrics.base import MINIMUM, WIDE
 from fulcrum.measure.metrics.distances import MMD, Frechet, FrechetLimit, MMDPublished
 from fulcrum.measure.metrics.frechet import FrechetDistance
+from fulcrum.measure.metrics.means import ATTRIBUTE_SHARES, SHARES, count_rows, score
 from fulcrum.spec.errors import BadInput
 
 Pictures = tuple[Tensor, np.ndarray, Mapping[str, np.ndarray] | None]  # images, ids, truth

@@ -6,9 +6,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fulcrum.measure.features.extractor import Extractor, antialiased, load_extractor
-from fulcrum.measure.features.image_checks import BATCH
-from fulcrum.measure.features.inception import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
+from fulcrum.measure.features.extractor import BATCH, Extractor, antialiased, load_extractor
+from fulcrum.measure.features.networks import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
 from fulcrum.spec.errors import BadInput
 from tests.tiny_clip import save_clip
 
@@ -101,7 +100,7 @@ def test_inception_has_the_known_state_dict(inception) -> None:
 
 def test_inception_pools_as_fid_does(inception) -> None:
     """Padding stays out of the means; only the last block takes the maximum."""
-    from fulcrum.measure.features.inception import average
+    from fulcrum.measure.features.networks import average
 
     assert torch.equal(average(torch.ones(1, 1, 4, 4)), torch.ones(1, 1, 4, 4))
     assert not inception.Mixed_7b.by_maximum and inception.Mixed_7c.by_maximum

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fulcrum.measure.features.image_checks import BadImages, feature_rows, to_uint8
+from fulcrum.measure.features.extractor import BadImages, feature_rows, to_uint8
 
 
 def test_floats_round_to_the_bytes_they_came_from() -> None:

@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from fulcrum.measure.features.moments import Gaussian, Moments
+from fulcrum.measure.features.extractor import Gaussian, Moments
 from fulcrum.measure.metrics.frechet import FrechetDistance, _congruent, frechet, root
 
 

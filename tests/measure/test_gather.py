@@ -4,14 +4,22 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.features import gathered as features
-from fulcrum.measure.features.gathered import GroupedMoments, Rows
-from fulcrum.measure.features.moments import Moments
+from fulcrum.measure.features import kept as features
+from fulcrum.measure.features.extractor import Moments
+from fulcrum.measure.features.kept import GroupedMoments, Rows
 from fulcrum.measure.metrics.base import WIDE, Distance, RowDistance
-from fulcrum.measure.metrics.distances import DISTANCES, Coverage, Density, Frechet, FrechetLimit, MMDPublished
-from fulcrum.measure.metrics.frechet import FrechetDistance, frechet
-from fulcrum.measure.metrics.frechet_subsets import GROUPS, HALVES, distances, intercept
-from fulcrum.measure.metrics.neighbours import K, balls, count
+from fulcrum.measure.metrics.distances import (
+    DISTANCES,
+    Coverage,
+    Density,
+    Frechet,
+    FrechetLimit,
+    K,
+    MMDPublished,
+    balls,
+    count,
+)
+from fulcrum.measure.metrics.frechet import GROUPS, HALVES, FrechetDistance, distances, frechet, intercept
 
 D = 12
 
@@ -157,7 +165,7 @@ def test_what_density_and_coverage_see() -> None:
 
 def test_fp32_is_enough_for_the_published_form() -> None:
     """sigma 10 puts every kernel value within 1 % of one: fp32 keeps the difference because it computes k - 1."""
-    from fulcrum.measure.metrics.mmd import kernel_sums, published, self_sum, unit_norm
+    from fulcrum.measure.metrics.distances import kernel_sums, published, self_sum, unit_norm
 
     x, y = unit_norm(normal(1, 600, WIDE, 0.5)), unit_norm(normal(2, 500, WIDE, 0.52))
     exact = published(kernel_sums(x, y, self_sum(y, 10.0), 10.0))

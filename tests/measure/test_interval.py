@@ -4,13 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.features.gathered import Rows
-from fulcrum.measure.features.moments import Moments
-from fulcrum.measure.metrics.checked_answer import answered
-from fulcrum.measure.metrics.distances import Coverage, Density, Frechet, FrechetLimit
+from fulcrum.measure.features.extractor import Moments
+from fulcrum.measure.features.kept import Rows
+from fulcrum.measure.metrics.base import GROUPS, answered, bootstrap_shares, jackknife, within_shares
+from fulcrum.measure.metrics.distances import (
+    Coverage,
+    Density,
+    Frechet,
+    FrechetLimit,
+    kernel_sums,
+    median_bandwidth,
+    self_sum,
+    unbiased,
+)
 from fulcrum.measure.metrics.frechet import FrechetDistance
-from fulcrum.measure.metrics.interval import GROUPS, bootstrap_shares, jackknife, within_shares
-from fulcrum.measure.metrics.mmd import kernel_sums, median_bandwidth, self_sum, unbiased
 
 WIDTH = 2 * 2.0395134464  # of a 95 % Student interval with 31 degrees, in standard errors
 

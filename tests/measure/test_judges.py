@@ -7,12 +7,10 @@ import pytest
 import scipy.linalg
 import torch
 
-from fulcrum.measure.features.gathered import Rows
-from fulcrum.measure.features.moments import Gaussian, Moments
-from fulcrum.measure.metrics.distances import KID, Frechet
+from fulcrum.measure.features.extractor import Gaussian, Moments
+from fulcrum.measure.features.kept import Rows
+from fulcrum.measure.metrics.distances import KID, Frechet, PolynomialKernel, kernel_sums, self_sum, unbiased
 from fulcrum.measure.metrics.frechet import frechet, frechet_of_rows
-from fulcrum.measure.metrics.kernel import PolynomialKernel
-from fulcrum.measure.metrics.mmd import kernel_sums, self_sum, unbiased
 
 kid = pytest.importorskip("torchmetrics.image.kid")
 fid = pytest.importorskip("torchmetrics.image.fid")

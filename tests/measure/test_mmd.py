@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fulcrum.measure.metrics.mmd import (
+from fulcrum.measure.metrics.distances import (
     PUBLISHED_SIGMA,
     kernel_sums,
     median_bandwidth,

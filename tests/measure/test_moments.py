@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fulcrum.measure.features.moments import Moments
+from fulcrum.measure.features.extractor import Moments
 
 
 def rows(n: int = 500, d: int = 12, shift: float = 0.0) -> torch.Tensor:

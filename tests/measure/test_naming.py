@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.metrics.name_rank import LADDER, NamedRows, by_concept, fit, ranks
+from fulcrum.measure.metrics.means import LADDER, NamedRows, by_concept, fit, ranks
 
 
 @pytest.fixture(scope="module")

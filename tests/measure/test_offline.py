@@ -18,10 +18,10 @@ from fulcrum.measure import folders as offline
 from fulcrum.measure.card import compatible
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import load_extractor
-from fulcrum.measure.features.feature_store import FeatureStore, PictureFacts
+from fulcrum.measure.features.kept import FeatureStore, PictureFacts
 from fulcrum.measure.folders import Pass, compare
 from fulcrum.measure.metrics.distances import DISTANCES, Frechet
-from fulcrum.measure.picture_sets import PictureSet
+from fulcrum.measure.pictures import PictureSet
 from fulcrum.spec.errors import BadInput
 from tests.measure.drawn import Counting, N, encoded, folder, look, pictures, shard
 
@@ -91,7 +91,7 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
         from fulcrum.measure.evaluate import Comparison
         from fulcrum.measure.metrics.distances import Frechet
         from fulcrum.measure.features.extractor import load_extractor
-        from fulcrum.measure.picture_sets import PictureSet
+        from fulcrum.measure.pictures import PictureSet
         offline.CHUNK = int(sys.argv[3])
         look = offline.Pass([Comparison(load_extractor('embedded'), [Frechet()])], Path(sys.argv[2]), False)
         look.look(PictureSet(Path(sys.argv[1])))

@@ -11,11 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.measure.decoded_picture import BadPicture, decode, read_colour
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.folders import Pass, compare
 from fulcrum.measure.metrics.distances import DISTANCES, KID
-from fulcrum.measure.picture_sets import PictureSet
+from fulcrum.measure.pictures import BadPicture, PictureSet, decode, read_colour
 from fulcrum.spec.errors import BadInput
 from tests.measure.drawn import Counting, N, encoded, folder, look, pictures
 

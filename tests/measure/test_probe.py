@@ -8,25 +8,27 @@ import torch
 
 from fulcrum.measure.card import METRICS
 from fulcrum.measure.evaluate import Comparison
-from fulcrum.measure.faults import (
+from fulcrum.measure.features.extractor import Extractor, load_extractor
+from fulcrum.measure.metrics.base import RowDistance
+from fulcrum.measure.metrics.distances import DISTANCES, MMD, Frechet, MMDPublished, unit_norm
+from fulcrum.measure.metrics.means import NEED_SCENES
+from fulcrum.measure.probe import (
     CHOICES,
     KEPT,
     NOISES,
     PIXELS,
+    ProbeTable,
+    answer,
     blurred,
     collapsed,
     duplicated,
+    embedded_world,
     halved,
     negated,
+    probe,
     swapped_channels,
     wrong_range,
 )
-from fulcrum.measure.features.extractor import Extractor, load_extractor
-from fulcrum.measure.metrics.attributes import NEED_SCENES
-from fulcrum.measure.metrics.base import RowDistance
-from fulcrum.measure.metrics.distances import DISTANCES, MMD, Frechet, MMDPublished
-from fulcrum.measure.metrics.mmd import unit_norm
-from fulcrum.measure.probe import ProbeTable, answer, embedded_world, probe
 from fulcrum.measure.probe_expectations import PROBES, SEES
 from fulcrum.spec.errors import BadInput
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.measure.preview import hashes
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.curve_lines import hashes
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

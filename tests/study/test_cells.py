@@ -7,13 +7,13 @@ import pytest
 
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.preview import read_lines, write_curve
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.run import System
 from fulcrum.study.judge.result import assemble_result
 from fulcrum.study.run.arm_cost import COSTS, read_costs
 from fulcrum.study.run.cell import finished
 from fulcrum.study.run.cell_training import run_cell
-from fulcrum.study.run.curve_lines import read_lines, write_curve
 from fulcrum.study.run.layout import lay_out, measuring
 from tests.cells_here import lighten
 from tests.study.small import plan

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fulcrum import phrase
+from fulcrum.measure import evaluation as module
+from fulcrum.measure.evaluation import BATCH, Held, rows_at_once
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import run_evaluation as module
-from fulcrum.study.run.measuring.run_evaluation import BATCH, Held, rows_at_once
 from fulcrum.training.build import build
 from fulcrum.training.model.layers import Cast
 from fulcrum.training.step import Step

@@ -6,6 +6,7 @@ import pytest
 
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.preview import append_to_curve, read_lines, write_curve
 from fulcrum.report.page import read
 from fulcrum.report.running import notice, settle
 from fulcrum.spec.errors import BadInput
@@ -15,7 +16,6 @@ from fulcrum.study.plan.frozen_plan import freeze
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.cell import finished
-from fulcrum.study.run.curve_lines import append_to_curve, read_lines, write_curve
 from fulcrum.study.run.layout import lay_out, measuring
 from tests.study.small import plan
 

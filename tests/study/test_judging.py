@@ -12,7 +12,9 @@ from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.importing import Options
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure import evaluation as judging
 from fulcrum.measure.card import JUDGED, METRICS, Sampling
+from fulcrum.measure.evaluation import Bench, Sources, measures, require_known
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.plan import requirements
@@ -20,8 +22,6 @@ from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_plain
 from fulcrum.study.run.cell import Measuring
 from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.measuring import plan_judges as judging
-from fulcrum.study.run.measuring.plan_judges import Bench, Sources, measures, require_known
 from tests.fake_emoji import Renderer, write_packages
 
 WIDTH = 24

@@ -10,11 +10,11 @@ from fulcrum.cli import main
 from fulcrum.data.source import WorldSource
 from fulcrum.measure.card import MetricCard, Sampling, compatible
 from fulcrum.measure.evaluate import card_of
+from fulcrum.measure.evaluation import ASKED, Bench, Sources
 from fulcrum.measure.features.extractor import Extractor, attributes, load_extractor
-from fulcrum.measure.metrics.attributes import AttributeShare
 from fulcrum.measure.metrics.distances import DISTANCES, KID, MMD
+from fulcrum.measure.metrics.means import AttributeShare
 from fulcrum.measure.reference import reference_key
-from fulcrum.study.run.measuring.plan_judges import ASKED, Bench, Sources
 
 SAMPLING = Sampling(
     sampler="euler, shift 1", steps=12, guidance=2.0, prompts="379cd30428c4b1ba", noise="keyed by (seed 20260, image index)"

@@ -10,7 +10,7 @@ import torch
 from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.metrics.checked_answer import NoValue
+from fulcrum.measure.metrics.base import NoValue
 from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import System

@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 from fulcrum.levers.recipes import spark
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview as module
+from fulcrum.measure.preview import SHOWN, Looks, Preview, PreviewPlan, previewing
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import preview as module
-from fulcrum.study.run.measuring import run_evaluation
-from fulcrum.study.run.measuring.preview import SHOWN, Looks, Preview, PreviewPlan, previewing
 from fulcrum.training.checkpoint import State
 from fulcrum.training.session import Order, perform
 

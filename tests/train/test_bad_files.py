@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fulcrum.files.sealed import sealed, sha256_file
+from fulcrum.measure.preview import train_run
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.study.run.plain_training import train_run
 from fulcrum.training import checkpoint
 from fulcrum.training.run_folder import RunFolder, claim, in_use
 from fulcrum.training.session import Order, perform

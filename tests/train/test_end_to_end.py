@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fulcrum.levers.codecs import EndToEndCodec
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure.evaluation import Held, loss_of
 from fulcrum.networks.codec import TunedCodec, load_codec
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import run_evaluation
-from fulcrum.study.run.measuring.run_evaluation import Held, loss_of
 from fulcrum.training.average import drawn_weights
 from fulcrum.training.build import assemble, build
 from fulcrum.training.checkpoint import State, weights_hash

@@ -6,10 +6,12 @@ from weakref import ref
 import pytest
 import torch
 
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview
+from fulcrum.measure.preview import PreviewPlan, previewing
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import evaluation_points, preview, run_evaluation
+from fulcrum.study.run.measuring import evaluation_points
 from fulcrum.study.run.measuring.evaluation_points import Points
-from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
 from fulcrum.training.painter import KnownPrompts, Painter
 from fulcrum.training.session import Order, perform
 

@@ -12,6 +12,7 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.data.fillers import Folder
 from fulcrum.levers.catalog import CATALOG
+from fulcrum.measure.evaluation import can_measure, prompts, require_measurable
 from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
@@ -19,7 +20,6 @@ from fulcrum.spec.run import System
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_person
 from fulcrum.study.plan.requirements import with_primary
-from fulcrum.study.run.measuring.run_evaluation import can_measure, prompts, require_measurable
 from fulcrum.study.study_run import run as run_study
 from fulcrum.training.feed import Feed
 from fulcrum.training.run_folder import open_folder
@@ -172,7 +172,7 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
         require_measurable(folder_run(tiny, tmp_path / "few"))
     assert command("data", "import", tmp_path / "given", tmp_path / "none", "--size", 32, "--hold-out", 0, "--quiet") == 0
     order = Order(folder_run(tiny, tmp_path / "none"), 0, "spark", tmp_path / "runs", System())
-    from fulcrum.study.run.measuring.preview import previews
+    from fulcrum.measure.preview import previews
 
     with pytest.raises(BadInput, match="no pictures of the split"):
         perform(order, lambda text: None, previews)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from fulcrum.measure.evaluation import measure, prompts
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring.run_evaluation import measure, prompts
 from fulcrum.training.build import assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed

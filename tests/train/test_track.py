@@ -9,9 +9,9 @@ import types
 import pytest
 from PIL import Image
 
+from fulcrum.measure import evaluation as run_evaluation
 from fulcrum.spec.errors import BadInput, install_extra
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import run_evaluation
 from fulcrum.training.session import Order, perform
 from fulcrum.training.trackers import RunLabels, require_trackers, together, tracking
 from tests.fake_wandb import WANDB
@@ -117,7 +117,7 @@ def test_the_held_out_curve_is_told_once(packages, tiny, out):
 
 
 def test_previews_are_shown_once(packages, tiny, out):
-    from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
+    from fulcrum.measure.preview import PreviewPlan, previewing
 
     plan = PreviewPlan(("a red circle", "a blue ring"), 16)
     result = perform(
@@ -165,7 +165,7 @@ def test_the_real_tensorboard_reads_what_was_written(tiny, out):
     pytest.importorskip("tensorboard", reason="pip install 'fulcrum-lab[tensorboard]' to run this")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from fulcrum.study.run.measuring.preview import PreviewPlan, previewing
+    from fulcrum.measure.preview import PreviewPlan, previewing
 
     watch = together(previewing(PreviewPlan(("a red circle",))), tracking(("tensorboard",), PLACE))
     result = perform(order(tiny(), out), lambda text: None, watch)

@@ -20,12 +20,12 @@ from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, differences, 
 from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, known_effects
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
 from fulcrum.levers.folder_lever import FromFolder
+from fulcrum.measure.evaluation import can_measure
 from fulcrum.report.evidence.decisions.decision import SAME_TIME
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE
-from fulcrum.study.run.measuring.run_evaluation import can_measure
 
 Known = Literal["measured here", "measured elsewhere", "claimed only", "nobody knows"]
 Outcome = Literal["help", "unclear", "no difference", "hurt"]

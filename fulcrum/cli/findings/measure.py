@@ -123,12 +123,12 @@ def measure(
                 "--probe needs no pictures, or both pictures and a reference",
                 "write: fulcrum measure --probe, or fulcrum measure PICTURES REFERENCE --probe",
             )
-        from fulcrum.study.run.measuring.measure_run import judges_among
+        from fulcrum.measure.evaluation import judges_among
 
         judges = judges_among([*(features or ()), *(["--metrics or --only"] if metrics or only else ())])
         return _run(what, samples, out, levers, quiet, as_json, judges, where)
-    from fulcrum.measure.chosen_metrics import choose_comparisons
-    from fulcrum.measure.decoded_picture import read_colour
+    from fulcrum.measure.pictures import read_colour
+    from fulcrum.measure.user_metrics import choose_comparisons
 
     comparisons = choose_comparisons(features or (), metrics or (), only or (), where)
     span, colour = _span(value_range), read_colour(background) if background else None
@@ -140,8 +140,7 @@ def measure(
 
 def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
     """The pictures at each path. A range is that of floats: bytes beside them have their own."""
-    from fulcrum.measure.array_pictures import holds_floats
-    from fulcrum.measure.picture_sets import PictureSet
+    from fulcrum.measure.pictures import PictureSet, holds_floats
 
     floats = [holds_floats(path) for path in paths]
     if span is not None and not any(floats):
@@ -186,9 +185,9 @@ def _compare(
 
 
 def _curves(measured: "MeasuredSets", comparisons: "Sequence[Comparison]") -> dict[str, list[dict[str, float]]]:
+    from fulcrum.measure.evaluate import curve
     from fulcrum.measure.features.extractor import full_name
-    from fulcrum.measure.features.gathered import Rows
-    from fulcrum.measure.sample_size_curve import curve
+    from fulcrum.measure.features.kept import Rows
 
     pictures, reference = measured.pictures.features, measured.reference.features
     return {
@@ -260,8 +259,8 @@ def _batches(pictures: Any, samples: int, skip_bad: bool) -> Iterator[Any]:
     """The first `samples` pictures in batches of one size."""
     import torch
 
-    from fulcrum.measure.decoded_picture import BadPicture
-    from fulcrum.measure.features.image_checks import BATCH
+    from fulcrum.measure.features.extractor import BATCH
+    from fulcrum.measure.pictures import BadPicture
 
     waiting: dict[tuple[int, ...], list[Any]] = {}
     taken = 0
@@ -293,9 +292,8 @@ def _run(
     judges: tuple[str, ...],
     device: "Device",
 ) -> None:
+    from fulcrum.measure.evaluation import keep_metrics, measure_run
     from fulcrum.spec.edit import read
-    from fulcrum.study.run.measuring.kept_metrics import keep_metrics
-    from fulcrum.study.run.measuring.measure_run import measure_run
     from fulcrum.training.run_folder import RunFolder
     from fulcrum.training.trained_run import find_run
 

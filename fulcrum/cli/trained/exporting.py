@@ -183,8 +183,8 @@ def _write(
     import torch
 
     from fulcrum.files.atomic import write_atomic, write_json
+    from fulcrum.measure.evaluation import kept_metrics
     from fulcrum.spec.errors import inert
-    from fulcrum.study.run.measuring.kept_metrics import kept_metrics
     from fulcrum.training.interop.diffusers import pipeline_of
     from fulcrum.training.interop.export import (
         NOISE,

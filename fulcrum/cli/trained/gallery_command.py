@@ -90,8 +90,8 @@ def _summary(collection: "Collection") -> str:
 
 def _prompts(run: "RunSpec") -> list[str]:
     """Held-out captions of the first run's data; none where the data is not here: they are only examples."""
+    from fulcrum.measure.evaluation import prompts
     from fulcrum.spec.errors import FulcrumError
-    from fulcrum.study.run.measuring.run_evaluation import prompts
 
     try:
         return list(dict.fromkeys(prompts(run, PROMPTS).texts))

@@ -83,7 +83,7 @@ def go_on_command(folder: "RunFolder", out: Path, files: Iterable[Path] = ()) ->
 
 
 def _own_prompt(run: "RunSpec") -> str:
-    from fulcrum.study.run.measuring.run_evaluation import prompts
+    from fulcrum.measure.evaluation import prompts
     from fulcrum.training.interop.export import WORLD_PROMPT
 
     if run.data.source.is_world:

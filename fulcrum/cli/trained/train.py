@@ -136,10 +136,9 @@ def train(
     a file: --with FILE. A run that cannot fit into memory is refused, with what would fit; --dry-run tells every part.
     """
     from fulcrum.levers.catalog import read_phrase
+    from fulcrum.measure.preview import PreviewPlan, train_run
     from fulcrum.spec.edit import require_seed
     from fulcrum.spec.phrase import overridden
-    from fulcrum.study.run.measuring.preview import PreviewPlan
-    from fulcrum.study.run.plain_training import train_run
     from fulcrum.training.dist.choose_system import choose_system
     from fulcrum.training.dist.ranks import TIMEOUT, processes
     from fulcrum.training.run_folder import RunFolder

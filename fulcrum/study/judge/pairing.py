@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from fulcrum.measure.card import MetricCard, compatible
+from fulcrum.measure.evaluation import loss_of
 from fulcrum.report.finding import LARGEST
 from fulcrum.spec.edit import inside
 from fulcrum.study.plan.arms import Arm, baseline_of
-from fulcrum.study.run.measuring.run_evaluation import loss_of
 
 JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on
 EQUAL = "images"  # what was held equal

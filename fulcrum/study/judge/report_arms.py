@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fulcrum.measure.preview import read_lines
 from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
 from fulcrum.report.schema import GridArm, Grids
 from fulcrum.study.judge.pairing import Measurements
@@ -12,7 +13,6 @@ from fulcrum.study.judge.plan_facts import baseline_says
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.cell import Cell, pictures
-from fulcrum.study.run.curve_lines import read_lines
 from fulcrum.study.run.measuring.evaluation_points import read_points
 from fulcrum.study.run.workers.runner import Board
 from fulcrum.training.dist.machine import machine_words

@@ -3,12 +3,12 @@
 import numpy as np
 
 from fulcrum.measure.card import JUDGED, METRICS
+from fulcrum.measure.evaluation import can_measure
 from fulcrum.report.schema import ShownMetric
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.pairing import Measurements, values_of
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.measuring.run_evaluation import can_measure
 
 SHOWN = (
     "attribute_f1",

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.measure.evaluation import prompts
 from fulcrum.spec.run import Device
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
@@ -16,7 +17,6 @@ from fulcrum.study.plan.power import detectable
 from fulcrum.study.run.arm_cost import TimedCost, costs
 from fulcrum.study.run.cell import Cell, failed, finished
 from fulcrum.study.run.layout import Layout, measuring
-from fulcrum.study.run.measuring.run_evaluation import prompts
 from fulcrum.training.cost_record import count_training
 from fulcrum.training.dist.machine import at_hand
 
@@ -96,8 +96,8 @@ def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, Ti
 def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     import numpy as np
 
+    from fulcrum.measure.evaluation import SEED
     from fulcrum.spec.run import System
-    from fulcrum.study.run.measuring.run_evaluation import SEED
     from fulcrum.training.build import assemble
     from fulcrum.training.feed import Feed
     from fulcrum.training.painter import Painter

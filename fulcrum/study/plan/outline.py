@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fulcrum.measure.card import METRICS
+from fulcrum.measure.evaluation import can_measure
 from fulcrum.spec.edit import Change
 from fulcrum.spec.errors import shown
 from fulcrum.spec.progress import clock
@@ -18,7 +19,6 @@ from fulcrum.study.plan.fraction_outline import combination_lines, sight_lines
 from fulcrum.study.plan.plan import Plan, Sweep
 from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
-from fulcrum.study.run.measuring.run_evaluation import can_measure
 from fulcrum.study.run.workers.capacity import Room
 
 KINDS = {"trunk": ("trunk", "trunks"), "rate": ("try of a learning rate", "tries of learning rates")}

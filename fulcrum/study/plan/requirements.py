@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from fulcrum.measure.evaluation import can_measure, require_impartial, require_known, require_measurable
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RunSpec
@@ -11,8 +12,6 @@ from fulcrum.study.plan.frozen_plan import require_plan
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import read_costs
 from fulcrum.study.run.layout import Layout
-from fulcrum.study.run.measuring.plan_judges import require_impartial, require_known
-from fulcrum.study.run.measuring.run_evaluation import can_measure, require_measurable
 from fulcrum.training.dist.collectives import mesh_shape
 from fulcrum.training.dist.machine import require_device
 from fulcrum.training.dist.ranks import Ranks

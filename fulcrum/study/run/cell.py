@@ -12,12 +12,11 @@ from fulcrum.files.paths import read_regular, remove, set_aside
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
 from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.measure.evaluation import REFERENCE, SEED, VALIDATION, judge_hash
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.study.run.measuring.evaluation_points import HINT, at, point_path
-from fulcrum.study.run.measuring.plan_judges import judge_hash
-from fulcrum.study.run.measuring.run_evaluation import REFERENCE, SEED, VALIDATION
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.trackers import RunLabels, Trackers

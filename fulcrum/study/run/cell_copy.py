@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
 from fulcrum.files.paths import explained, open_regular, read_regular
 from fulcrum.files.sealed import read_sealed
+from fulcrum.measure.preview import NUMBERS, require_unchanged
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.study.run.cell import Cell, pictures
-from fulcrum.study.run.curve_lines import NUMBERS, require_unchanged
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
 from fulcrum.training import checkpoint
 from fulcrum.training.dist.machine import MACHINE, unlike

@@ -10,14 +10,13 @@ import numpy as np
 import torch
 
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.measure.evaluation import SEED, Held, prompts
+from fulcrum.measure.preview import hashes, previews, require_unchanged
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import System
 from fulcrum.study.run.cell import NOWHERE, SHOWN, Cell, Measuring, Tracked, write_failure
 from fulcrum.study.run.clock import Clock
-from fulcrum.study.run.curve_lines import hashes, require_unchanged
 from fulcrum.study.run.measuring.evaluation_points import HINT, Paused, Points, pause, quality_of
-from fulcrum.study.run.measuring.preview import previews
-from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.training.average import shared_weights
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import State

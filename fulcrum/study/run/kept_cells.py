@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import write_atomic, write_json
 from fulcrum.files.sealed import CHECK, is_intact, read_json, read_records, read_sealed, sealed, write_sealed
+from fulcrum.measure.preview import CURVE, read_lines, write_curve
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.run.cell import Cell, pictures
 from fulcrum.study.run.cell_copy import CellFiles
-from fulcrum.study.run.curve_lines import CURVE, read_lines, write_curve
 from fulcrum.study.run.kept_line import fault_of_line, fault_of_pictures
 from fulcrum.study.run.measuring.evaluation_points import point_path, read_points
 from fulcrum.training.trained_run import KEY

@@ -21,13 +21,14 @@ from torch import Tensor
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.laws import TINY, ground_of, tried
+from fulcrum.measure import evaluation as run_evaluation
+from fulcrum.measure import preview
+from fulcrum.measure.evaluation import Held, measure
+from fulcrum.measure.preview import previews
 from fulcrum.spec.edit import key, put_all
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import RunSpec, System
-from fulcrum.study.run.measuring import preview, run_evaluation
-from fulcrum.study.run.measuring.preview import previews
-from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.training import checkpoint
 from fulcrum.training import feed as feeding
 from fulcrum.training.average import drawn_weights

@@ -6,7 +6,7 @@ import torch
 
 from fulcrum.data.source import WorldSource
 from fulcrum.files.shipped import asset_hash, card
-from fulcrum.measure.floors import noise_pictures
+from fulcrum.measure.reference import noise_pictures
 from fulcrum.networks.codec import load_codec
 from fulcrum.networks.judges import AttributeJudge, PatchJudge, load_features, load_judge, load_second_judge
 from fulcrum.networks.network_hash import to_bytes, to_unit

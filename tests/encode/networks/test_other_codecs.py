@@ -12,7 +12,8 @@ from fulcrum.data.source import WorldSource
 from fulcrum.files.shipped import NAMES, card
 from fulcrum.levers.codecs import AlignedCodec, UseLatentAlignment, WideCodec
 from fulcrum.measure.card import NotComparable, compatible
-from fulcrum.measure.metrics.validation_loss import ValidationLoss
+from fulcrum.measure.evaluation import loss_of
+from fulcrum.measure.metrics.means import ValidationLoss
 from fulcrum.networks.codec import load_codec
 from fulcrum.networks.fillers import KL, Pixels, TunedKL
 from fulcrum.networks.network_hash import to_bytes, to_unit
@@ -21,7 +22,6 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply
 from fulcrum.spec.record import tree
-from fulcrum.study.run.measuring.run_evaluation import loss_of
 from fulcrum.training.build import build
 from tools.assets.fit_codec import psnr
 

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.measure.card import Measured
-from fulcrum.measure.features.image_checks import BadImages
-from fulcrum.measure.metrics.checked_answer import NoValue
+from fulcrum.measure.evaluation import Held, measure
+from fulcrum.measure.features.extractor import BadImages
+from fulcrum.measure.metrics.base import NoValue
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.run import RunSpec, System
-from fulcrum.study.run.measuring.run_evaluation import Held, measure
 from fulcrum.training.average import shared_weights
 from fulcrum.training.build import Built
 from fulcrum.training.dist.collectives import of_first

@@ -1,27 +1,179 @@
-"""Sets of pictures on disk, in a fixed order: a folder, tar shards, or an array in npz. Nothing is ever unpacked to disk.
-
-N pictures, H W their sides
-"""
+"""Sets of pictures on disk in a fixed order: a folder, tar shards, or an array."""
 
 import hashlib
+import lzma
 import os
+import tokenize
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.data.readers.pictures import Colour
+from fulcrum.data.readers.pictures import MOST_PIXELS, TURNED, Colour, Refused, open_picture
+from fulcrum.data.readers.pictures import SUFFIXES as PICTURES
 from fulcrum.data.readers.reader import MOST_BYTES, leads_out, read_untrusted, too_large
 from fulcrum.data.readers.shards import TARS, Broken, Member, members
-from fulcrum.measure.array_pictures import ARRAYS, UNREADABLE, OpenArray
-from fulcrum.measure.decoded_picture import SUFFIXES, BadPicture, Decoded, decode
-from fulcrum.measure.features.image_checks import BadImages, Range, to_uint8
+from fulcrum.measure.features.extractor import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput, shown
+
+# --------------------------------------------------------------------------------------------------
+# One stored picture to bytes of pixels, or a refusal that says why; nothing is converted in silence.
+#
+# H, W the picture's sides
+
+
+SUFFIXES = (*PICTURES, ".pgm")
+# What was changed without loss, so that it can be counted and told. The order is that of the bits on disk.
+NOTES = ("grayscale", "palette", "opaque alpha", "alpha over the background", TURNED)
+
+
+class BadPicture(Refused):
+    """A picture that no metric may look at; the name is added by whoever knows it."""
+
+    def named(self, name: str) -> BadInput:
+        out = "or leave bad pictures out with --skip-bad: they are counted and named"
+        return BadInput(f"{name}: {self.why}", f"{self.hint or 'mend or remove it'}; {out}")
+
+
+class Decoded(NamedTuple):
+    pixels: NDArray[np.uint8]  # (3, H, W)
+    notes: tuple[str, ...]
+
+
+def decode(data: bytes, background: Colour | None = None) -> Decoded:
+    """A file's bytes as RGB; `background` is what shows through transparency."""
+    opened = open_picture(data, BadPicture)
+    image, notes = opened.image, [TURNED] if opened.turned else []
+    if image.mode not in ("RGB", "RGBA", "L", "LA", "P", "PA", "1"):
+        raise BadPicture(f"colours are {image.mode}", "convert it to sRGB: how to is your decision")
+    if image.mode == "P":
+        notes.append("palette")
+    if image.mode in ("L", "1", "LA"):
+        notes.append("grayscale")
+    if opened.see_through:
+        if opened.is_opaque():
+            notes.append("opaque alpha")
+        elif background is None:
+            raise BadPicture(
+                "parts of it are transparent", "say what shows through: --background white (or black, or r,g,b)"
+            )
+        else:
+            image = opened.over(background)
+            notes.append("alpha over the background")
+    pixels = np.asarray(image.convert("RGB"), dtype=np.uint8)  # (H, W, 3)
+    return Decoded(np.ascontiguousarray(pixels.transpose(2, 0, 1)), tuple(note for note in NOTES if note in notes))
+
+
+def read_colour(text: str) -> Colour:
+    """white, black or r,g,b."""
+    named = {"white": (255, 255, 255), "black": (0, 0, 0), "gray": (128, 128, 128)}
+    parts: Sequence[str] = text.split(",")
+    if text in named:
+        return named[text]
+    if len(parts) == 3 and all(part.strip().isdigit() and int(part) < 256 for part in parts):
+        return (int(parts[0]), int(parts[1]), int(parts[2]))
+    raise BadInput(f"'{text}' is not a colour", "write white, black, gray or r,g,b with numbers up to 255")
+
+
+# --------------------------------------------------------------------------------------------------
+# Pictures as one array on disk, .npz or .npy: opened as a stream, with its shape and type checked first.
+#
+# N pictures, H W their sides
+
+
+ARRAYS = (".npz", ".npy")
+UNREADABLE = (  # how zipfile, the decompressors and numpy's parser of a header say that bytes are not what they should be
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+    tokenize.TokenError,
+    SyntaxError,
+    ValueError,
+    OSError,
+    EOFError,
+)
+
+
+class OpenArray:
+    """The one array of an .npz (or .npy) as a stream of bytes with its shape and type; never unpickles, never loads all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._archive: zipfile.ZipFile | None = None
+        self._stream: IO[bytes] | None = None
+
+    def __enter__(self) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
+        try:
+            self._stream = self._open()
+            version = np.lib.format.read_magic(self._stream)
+            if version not in ((1, 0), (2, 0)):
+                raise ValueError(f"format version {version}")
+            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, by_column, dtype = head(self._stream)
+        except UNREADABLE as error:
+            self.__exit__()
+            raise BadInput(
+                f"{shown(self.path)} cannot be read as an array: {error}", "expected what numpy.savez writes"
+            ) from None
+        if dtype.hasobject or by_column or not shape:
+            self.__exit__()
+            what = "Python objects, which could run code" if dtype.hasobject else "an array in another order or of no rows"
+            raise BadInput(f"{shown(self.path)} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
+        if (dtype != np.uint8 and not _floats(dtype)) or min(shape) < 0:
+            self.__exit__()
+            raise BadInput(
+                f"{shown(self.path)} holds numbers of type {dtype} in the shape {shape}",
+                "expected pictures in uint8 or floating point: convert them first",
+            )
+        if int(np.prod(shape[1:], dtype=object)) > 3 * MOST_PIXELS:
+            self.__exit__()
+            raise BadInput(f"{shown(self.path)} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")
+        return self._stream, shape, dtype
+
+    def _open(self) -> IO[bytes]:
+        if self.path.suffix.lower() == ".npy":
+            return self.path.open("rb")
+        self._archive = zipfile.ZipFile(self.path)
+        names = self._archive.namelist()
+        for wanted in ("images.npy", "arr_0.npy", "samples.npy"):
+            if wanted in names:
+                return self._archive.open(wanted)
+        if len(names) == 1 and names[0].endswith(".npy"):
+            return self._archive.open(names[0])
+        raise ValueError(f"expected an array called images or arr_0, found {', '.join(names[:5]) or 'nothing'}")
+
+    def __exit__(self, *_: object) -> None:
+        for part in (self._stream, self._archive):
+            if part is not None:
+                part.close()
+
+
+def holds_floats(path: Path) -> bool:
+    """Is it an array of floating point pictures, which need a declared range?"""
+    if not path.is_file() or not path.name.lower().endswith(ARRAYS):
+        return False
+    with OpenArray(path) as (_, _, dtype):
+        return _floats(dtype)
+
+
+def _floats(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" and dtype.itemsize <= 8  # torch has no longer ones
+
+
+# --------------------------------------------------------------------------------------------------
+# Sets of pictures on disk, in a fixed order: a folder, tar shards, or an array in npz. Nothing is ever unpacked to disk.
+#
+# N pictures, H W their sides
+
 
 MOST_CAPTION = 1 << 16  # bytes
 

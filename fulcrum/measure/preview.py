@@ -1,26 +1,166 @@
-"""Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside them."""
+"""Previews while a run trains: a few fixed prompts, the held-out loss, and their curves."""
 
+import hashlib
+import json
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fulcrum.files.atomic import write_atomic
+from fulcrum.files.paths import explained, open_regular
+from fulcrum.files.sealed import append_records, parse_line, seal
+from fulcrum.measure.evaluation import SEED, Held, prompts
 from fulcrum.networks.text import readable
+from fulcrum.spec.edit import require_seed
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.study.run.curve_lines import CURVE, append_to_curve, read_lines, write_curve
-from fulcrum.study.run.measuring.run_evaluation import SEED, Held, prompts
 from fulcrum.training.average import shared_weights
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import State
-from fulcrum.training.dist.collectives import of_first
+from fulcrum.training.cost_record import sessions
+from fulcrum.training.dist.collectives import of_first, require_agreement
+from fulcrum.training.dist.ranks import TIMEOUT, start
+from fulcrum.training.kept_weights import keeping
 from fulcrum.training.loop import Look, Observer
 from fulcrum.training.observers import Alarm, Every, collapsed, sound
 from fulcrum.training.painter import KnownPrompts, Painter
 from fulcrum.training.pictures import save_sheet
 from fulcrum.training.run_folder import RunEvents, RunFolder
-from fulcrum.training.trackers import Watchers
+from fulcrum.training.session import Order, perform
+from fulcrum.training.trackers import RunLabels, Watchers, together, tracking
 from fulcrum.training.trained_run import shared_sheet
+
+# --------------------------------------------------------------------------------------------------
+# The lines that a cell writes as it trains, held to the hashes that were taken when it was measured.
+#
+# Until then every line of its curve carries a checksum of itself and of all lines before it.
+
+
+CURVE = "curve.jsonl"
+NUMBERS = {CURVE: ("images", "seconds", "validation_loss"), "record.jsonl": ("images", "loss")}
+
+HINT = "put it back as it was, or remove the run with 'fulcrum runs rm' and run the study again: it is trained anew"
+
+
+class _Content(NamedTuple):
+    sha256: str
+    lines: int
+    last: bytes  # line; while it is written, a part of one
+
+
+def write_curve(folder: Path, lines: Sequence[Mapping[str, Any]]) -> str:
+    """A curve from its beginning on; returns the checksum of its last line."""
+    checked, last = list[dict[str, Any]](), ""
+    for line in lines:
+        last = _check(folder, line, last)
+        checked.append({**line, "check": last})
+    write_atomic(folder / CURVE, "".join(json.dumps(line) + "\n" for line in checked), flush=False)
+    return last
+
+
+def append_to_curve(folder: Path, line: Mapping[str, Any], last: str) -> str:
+    """`last` is the checksum of the line before, empty for the first; returns that of this one."""
+    check = _check(folder, line, last)
+    append_records(folder / CURVE, {**line, "check": check})
+    return check
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Of a run that has ended: nothing is written to these files any more."""
+    return {name: _look(folder / name, flush=True).sha256 for name in NUMBERS}
+
+
+def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
+    """A cell that was not `measured` is held to the checksums in its curve."""
+    for name in NUMBERS:
+        _require(folder / name, _look(folder / name), measured)
+    if CURVE not in _hashes_in(measured):
+        read_lines(folder / CURVE, None)
+
+
+def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None = None) -> list[dict[str, Any]]:
+    """Lines of a file of `NUMBERS`, thinned to about `most`, the last always among them.
+
+    Those of a cell that was not `measured` may still be written to, so its last line may be cut off.
+    """
+    seen = _look(path)
+    _require(path, seen, measured or {})
+    step = max(-(-seen.lines // most), 1) if most else 1
+    first = max(seen.lines - 1, 0) % step
+    cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
+    texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
+    lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
+    if path.name == CURVE and path.name not in _hashes_in(measured or {}):
+        _require_chain(path, lines)
+    return lines
+
+
+def _require_chain(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Curves that were begun before lines had checksums have none at all."""
+    last = ""
+    for place, line in enumerate(lines if any("check" in line for line in lines) else ()):
+        if line.get("check") != _check(path.parent, line, last):
+            raise BadInput(f"line {place + 1} of {path} was changed after it was written: its checksum does not fit", HINT)
+        last = line["check"]
+
+
+def _check(folder: Path, line: Mapping[str, Any], last: str) -> str:
+    """The folder is the cell's key: a curve does not fit into another cell."""
+    return seal({**line, "after": [folder.name, last]})[:16]
+
+
+def _line(path: Path, place: int, text: bytes) -> dict[str, Any]:
+    line, needed = parse_line(text).value, NUMBERS[path.name]
+    if line is None or not all(isinstance(line.get(name), int | float) for name in needed):
+        raise BadInput(
+            f"line {place + 1} of {path} cannot be read: expected a JSON object with the numbers "
+            f"{', '.join(needed)}, found {text.decode(errors='replace')[:60]!r}",
+            HINT,
+        )
+    return line
+
+
+def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
+    """Cells that were measured before hashes were taken have none."""
+    expected = _hashes_in(measured).get(path.name)
+    if expected is not None and seen.sha256 != expected:
+        raise BadInput(f"{path} was changed after the cell was measured: its checksum does not fit", HINT)
+
+
+def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+    hashes = measured.get("lines", {})
+    if not isinstance(hashes, dict):
+        raise BadInput(f"what was measured holds no hashes of lines but {repr(hashes)[:60]}", HINT)
+    return hashes
+
+
+def _look(path: Path, flush: bool = False) -> _Content:
+    """What a file holds, read line by line: a record of weeks is large. Flushed, it outlasts a power cut with its hash."""
+    digest, lines, last = hashlib.sha256(), 0, b""
+    for text in _texts(path, flush, ends=True):
+        digest.update(text)
+        lines, last = lines + 1, text
+    return _Content(digest.hexdigest(), lines, last.rstrip(b"\r\n"))
+
+
+def _texts(path: Path, flush: bool = False, ends: bool = False) -> Iterator[bytes]:
+    """Its lines, with their `ends` if they are asked for; a file that is not there has none."""
+    if not os.path.lexists(path):
+        return
+    with explained("read", path, hint=HINT, kind=BadInput), open(open_regular(path), "rb") as stream:
+        if flush:
+            os.fsync(stream.fileno())
+        for text in stream:
+            yield text if ends else text.rstrip(b"\r\n")
+
+
+# --------------------------------------------------------------------------------------------------
+# Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside them.
+
 
 LOOKS = 5  # per budget
 SHOWN = 8  # pictures, unless a person gives prompts
@@ -180,3 +320,29 @@ def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = 
 def previewing(plan: PreviewPlan) -> Watchers:
     """What `perform` takes as observers."""
     return lambda built, folder, state: previews(built, folder, state, plan)
+
+
+# --------------------------------------------------------------------------------------------------
+# Training outside of a study: a run with its previews, its bill and the trackers that were asked for.
+
+
+def train_run(
+    order: Order,
+    say: Callable[[str], None],
+    track: Sequence[str] = (),
+    plan: PreviewPlan = USUAL,
+    kept: int = 0,
+    timeout: float = TIMEOUT,
+) -> tuple[dict[str, Any], bool]:
+    """The result of the run, and whether this is the first of its processes: only that one speaks. `kept`: points of the
+    training at which its weights are kept to be drawn with; `timeout`: seconds that a process waits for another."""
+    require_seed(order.seed)
+    trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
+    watchers = together(previewing(plan), keeping(kept), sessions, trackers)
+    with start(order.system.device, timeout) as ranks:
+        require_agreement(ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept})
+        return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
+
+
+def _unheard(text: str) -> None:
+    """What all processes would say is said once."""
