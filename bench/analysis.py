@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fulcrum.files.sealed import seal
+from fulcrum.judge.page import write
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.page import write
 from fulcrum.study.judge.result import StudyState, assemble_result, collect
 from fulcrum.study.judge.shown_metrics import SHOWN
 from fulcrum.study.plan.plan import Plan

@@ -21,10 +21,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fulcrum.study.judge.statistics.effect import Floats, half_widths, sign_vectors
-from fulcrum.study.judge.statistics.outliers import oddities
-from fulcrum.study.judge.statistics.rank import adjusted, flipped_statistics, pairs_needed, step_down
-from fulcrum.study.judge.statistics.selection import attained_level, headline_size, kept_share
+from fulcrum.judge.statistics import (
+    Floats,
+    adjusted,
+    attained_level,
+    flipped_statistics,
+    half_widths,
+    headline_size,
+    kept_share,
+    oddities,
+    pairs_needed,
+    sign_vectors,
+    step_down,
+)
 
 Noise = Literal["normal", "heavy", "skewed", "unequal", "one-sided", "others fail", "worst fail"]
 ALPHA = 0.05

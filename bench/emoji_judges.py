@@ -18,7 +18,7 @@ from torch import Tensor
 from fulcrum import sample
 from fulcrum.data.captions import Chooser
 from fulcrum.data.stores.folder_source import FolderSource
-from fulcrum.measure.card import Measured, Sampling
+from fulcrum.judge.card import Measured, Sampling
 from fulcrum.measure.evaluation import SEED, Bench, Sources
 
 DATA, STYLE, RUNS = Path("emoji_64"), Path("emoji_64_style"), Path("runs")

@@ -9,9 +9,8 @@ the engine does not use: it is there to be compared. Effects are in deviations o
 import numpy as np
 from scipy.special import stdtr
 
+from fulcrum.judge.statistics import adjusted, half_widths, pairs_needed
 from fulcrum.study.judge.main_effects import few_seeds
-from fulcrum.study.judge.statistics.effect import half_widths
-from fulcrum.study.judge.statistics.rank import adjusted, pairs_needed
 from fulcrum.study.plan.fraction import FractionTable, fraction_table
 
 STUDIES = 4000

@@ -2,7 +2,7 @@
 
     python bench/looks.py            2,000 studies of every case: the table of docs/decisions/0023-sequential-seeds.md
 
-Each study goes through the engine's own rules (`fulcrum/study/judge/statistics/looks.py`), with fewer sign vectors than a
+Each study goes through the engine's own rules (`fulcrum/judge/looks.py`), with fewer sign vectors than a
 real one takes: a sign-flip test holds its level with any number of them.
 """
 
@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, paired_effect
-from fulcrum.study.judge.statistics.looks import EffectsAt, PlannedLook, decide, looks_of, nested_signs
-from fulcrum.study.judge.statistics.rank import adjusted
+from fulcrum.judge.looks import EffectsAt, PlannedLook, decide, looks_of, nested_signs
+from fulcrum.judge.statistics import Floats, PairedEffect, adjusted, paired_effect
 
 LOOKS = (8, 12, 16)
 ALPHA = 0.05

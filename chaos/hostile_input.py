@@ -22,11 +22,11 @@ from fulcrum.data.readers import shards as untrusted_archive
 from fulcrum.data.readers.reader import ANY, captions_of, open_given, sidecar
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import read_records, read_tail, sealed, sha256_bytes
+from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.serve import Handler
 from fulcrum.levers.catalog import read_phrase
 from fulcrum.measure import pictures as decoded_picture
 from fulcrum.measure.pictures import PictureSet
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.serve import Handler
 from fulcrum.spec.errors import FulcrumError, shown_lines
 from fulcrum.study.plan import plan_file
 from fulcrum.training import checkpoint

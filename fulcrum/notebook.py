@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PrivateAttr
 
-from fulcrum.measure.card import Measured
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.card import Measured
+from fulcrum.judge.schema import Effect, StudyResult
 from fulcrum.spec.errors import BadInput, install_extra
 from fulcrum.training.trained_run import TrainedRun
 

@@ -378,13 +378,13 @@ PROMISES = (
         "tests/cli/test_own_terms.py::test_an_edit_in_place_is_blamed_on_the_terms_own_file",
     ),
     PromiseMutant(
-        "texts of a study are not escaped on its page", "fulcrum/report/page.py",
+        "texts of a study are not escaped on its page", "fulcrum/judge/page.py",
         '    environment.filters["glue"] = _glue\n',
         '    environment.autoescape = False\n    environment.filters["glue"] = _glue\n',
         "tests/report/test_page.py::test_every_text_of_the_study_is_escaped",
     ),
     PromiseMutant(
-        "texts of a study are not escaped in Markdown", "fulcrum/report/markdown_text.py",
+        "texts of a study are not escaped in Markdown", "fulcrum/judge/page.py",
         r"""re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", inert(" ".join(text.split())))""",
         """inert(" ".join(text.split()))""",
         "tests/report/test_page.py::test_csv_and_markdown_take_text_as_text",
@@ -396,17 +396,17 @@ PROMISES = (
         "tests/report/test_page.py::test_no_text_of_a_study_steers_a_terminal_that_shows_its_files",
     ),
     PromiseMutant(
-        "the page's server answers other names", "fulcrum/report/loopback.py",
+        "the page's server answers other names", "fulcrum/judge/serve.py",
         '            host.rsplit(":", 1)[0] in NAMES\n', "            True\n",
         "tests/report/test_serve.py::test_a_foreign_host_name_and_other_methods_are_refused",
     ),
     PromiseMutant(
-        "the page's server serves what lies outside its folder", "fulcrum/report/serve.py",
+        "the page's server serves what lies outside its folder", "fulcrum/judge/serve.py",
         "not hidden and path.is_relative_to(folder) and path.is_file()", "not hidden and path.is_file()",
         "tests/report/test_serve.py::test_nothing_else",
     ),
     PromiseMutant(
-        "the page's server waits for ever", "fulcrum/report/loopback.py", "    timeout = WAIT\n", "    timeout = 1e9\n",
+        "the page's server waits for ever", "fulcrum/judge/serve.py", "    timeout = WAIT\n", "    timeout = 1e9\n",
         "tests/report/test_serve.py",
     ),
     PromiseMutant(

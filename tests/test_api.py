@@ -287,10 +287,10 @@ def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
 
 IMPORTS = (
     "from fulcrum import study, train, measure",
-    "import fulcrum.study.plan.plan, fulcrum.training.build, fulcrum.measure.card",
+    "import fulcrum.study.plan.plan, fulcrum.training.build, fulcrum.judge.card",
     "from fulcrum.study.plan.plan_file import load",
     "from fulcrum.train import build",
-    "import importlib; importlib.import_module('fulcrum.measure.card')",
+    "import importlib; importlib.import_module('fulcrum.judge.card')",
 )
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.measure.card import Measured
+from fulcrum.judge.card import Measured
+from fulcrum.judge.schema import Effect, StudyResult
 from fulcrum.notebook import Effects, FinishedRun, Measurements, Pictures, Study
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.training.trained_run import TrainedRun
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.report.figures.arm_marks import COLOURS, colour
-from fulcrum.report.page import read as read_result
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.figures import COLOURS, colour
+from fulcrum.judge.page import read as read_result
+from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Filler

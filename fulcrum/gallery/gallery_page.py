@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from fulcrum.gallery.exhibit import Collection
 from fulcrum.gallery.gallery_request import MOST_COLUMNS, MOST_GUIDANCE, MOST_LETTERS, MOST_PICTURES, MOST_SEED, MOST_STEPS
-from fulcrum.report.page import script_hash
+from fulcrum.judge.page import script_hash
 
 FIRST = 4  # runs that are shown until a person chooses
 LIMITS = {

@@ -21,9 +21,9 @@ from fulcrum.gallery import gallery_page
 from fulcrum.gallery.drawing_desk import DrawingDesk
 from fulcrum.gallery.exhibit import RESULT
 from fulcrum.gallery.gallery_request import GalleryRequest
-from fulcrum.report import page as study_page
-from fulcrum.report.loopback import LoopbackHandler, bind, until_stopped
-from fulcrum.report.running import settle
+from fulcrum.judge import page as study_page
+from fulcrum.judge.page import settle
+from fulcrum.judge.serve import LoopbackHandler, bind, until_stopped
 from fulcrum.spec.errors import FulcrumError
 
 MOST_BODY = 16_384  # bytes of a request

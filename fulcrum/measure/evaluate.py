@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fulcrum.measure.card import Measured, MetricCard, Sampling
+from fulcrum.judge.card import Measured, MetricCard, Sampling
 from fulcrum.measure.features.extractor import Extractor, full_name, to_uint8
 from fulcrum.measure.features.kept import Ids, Rows, Scores
 from fulcrum.measure.metrics.base import Distance, answered

@@ -14,7 +14,7 @@ from fulcrum.data.captions import Chooser
 from fulcrum.data.stores.finish_import import FEWEST_TO_JUDGE
 from fulcrum.files.array_store import Arrays
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.measure.card import JUDGED, Measured, Sampling
+from fulcrum.judge.card import JUDGED, Measured, Sampling
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
 from fulcrum.measure.features.extractor import (
     BadImages,

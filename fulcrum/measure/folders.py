@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fulcrum.judge.card import Measured, Sampling
 from fulcrum.measure import evaluate
-from fulcrum.measure.card import Measured, Sampling
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of
 from fulcrum.measure.features.kept import CHUNK, FeatureStore, PictureFacts

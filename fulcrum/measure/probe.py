@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.measure.card import Better, Measured
+from fulcrum.judge.card import PROBES, Better, Declared, Measured
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
 from fulcrum.measure.features.extractor import BATCH, attributes, full_name, second_attributes
 from fulcrum.measure.metrics.base import Distance, Interval
 from fulcrum.measure.metrics.distances import unit_norm
 from fulcrum.measure.metrics.means import ATTRIBUTE_SHARES, SECOND_SHARES, count_rows, score
-from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Frozen
 

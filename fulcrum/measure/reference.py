@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fulcrum.files.array_store import Arrays, ArrayStore
-from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.judge.card import MEASURE_VERSION
 from fulcrum.measure.evaluate import Comparison, FeatureSet
 from fulcrum.measure.features.extractor import Extractor, digest_of
 from fulcrum.measure.features.kept import Rows

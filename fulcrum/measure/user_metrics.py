@@ -11,12 +11,11 @@ from torch import Tensor
 
 from fulcrum.files.sealed import sha256_file
 from fulcrum.files.user_code import load as read_own
-from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.judge.card import MEASURE_VERSION, PROBES, Declared
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import LOADERS, Extractor, FeatureFunction, digest_of, load_extractor
 from fulcrum.measure.metrics.base import Distance
 from fulcrum.measure.metrics.distances import DISTANCES
-from fulcrum.measure.probe_expectations import PROBES, Declared
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.phrase import failed
 

@@ -24,8 +24,8 @@ from pydantic import ValidationError
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import explained, read_regular
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.judge.schema import Provenance, StudyResult
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.schema import Provenance, StudyResult
 from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue

@@ -9,13 +9,12 @@ against itself: the verdict against the interval, the interval against the mean.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fulcrum.measure.card import METRICS
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.schema import Effect, StudyResult
+from fulcrum.judge.statistics import effect_without_pairs, noise_floor, paired_effect
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.findings import EXPLORATORY, all_findings, confirmed
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, values_of
-from fulcrum.study.judge.statistics.effect import effect_without_pairs, noise_floor, paired_effect
 from fulcrum.study.plan.design import Wanted, wanted
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE

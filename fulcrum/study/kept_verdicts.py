@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import PREFIX, Catalogue
 from fulcrum.study.kept import (

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import explained, read_regular
-from fulcrum.report.page import write
-from fulcrum.report.running import beating
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.page import beating, write
+from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from fulcrum.files.paths import explained
-from fulcrum.measure.card import METRICS
-from fulcrum.report.page import write
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.page import write
+from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.statistics import paired_effect
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.study.judge.pairing import EQUAL
 from fulcrum.study.judge.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.study.judge.sequence import Sequenced, ending, sequence, sequential_findings
 from fulcrum.study.judge.statistics.early_stop import hopeless, telling_share
-from fulcrum.study.judge.statistics.effect import paired_effect
 from fulcrum.study.plan.arms import baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import TimedCost, costs, read_costs, write_costs

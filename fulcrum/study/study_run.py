@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import torch
 
-from fulcrum.report.running import beating
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.page import beating
+from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import System
 from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps

@@ -21,9 +21,9 @@ from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
 from fulcrum.advise.hierarchy.published_sign import sign_votes
 from fulcrum.cli import main
 from fulcrum.files.sealed import sha256_text
+from fulcrum.judge.schema import StudyResult
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.report.evidence.decisions.measured_rows import rows as measured_rows
-from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import SCIENCE

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fulcrum.cli import main
 from fulcrum.cli.findings.metric_table import table
-from fulcrum.measure.card import Measured, MetricCard
+from fulcrum.judge.card import Measured, MetricCard
 from fulcrum.spec import progress as countdown
 
 OWN = """

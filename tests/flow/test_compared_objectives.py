@@ -2,8 +2,8 @@
 
 import pytest
 
+from fulcrum.judge.card import NotComparable, compatible
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.evaluation import Held, loss_of
 from fulcrum.measure.metrics.means import ValidationLoss
 from fulcrum.study.judge.findings import effects_on

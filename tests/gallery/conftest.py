@@ -13,8 +13,8 @@ from fulcrum.gallery.drawing_desk import DrawingDesk, sample_options
 from fulcrum.gallery.exhibit import named_runs
 from fulcrum.gallery.gallery_server import open_gallery
 from fulcrum.gallery.open_models import OpenModels
+from fulcrum.judge.serve import HOST
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.loopback import HOST
 from fulcrum.spec.run import System
 from fulcrum.training.kept_weights import keeping
 from fulcrum.training.session import Order, perform

@@ -10,8 +10,8 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.gallery.exhibit import arms_of, named_runs
+from fulcrum.judge import page
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report import page
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.plan.plan_file import load
 from fulcrum.study.study_run import run
@@ -140,7 +140,7 @@ def test_the_studys_page_tells_the_command_and_links_only_where_they_lead_somewh
 
 
 def test_the_command_opens_a_study_by_its_plan_and_ends_quietly(studied, capsys, monkeypatch):
-    from fulcrum.report import loopback
+    from fulcrum.judge import serve as loopback
 
     plan, out, result, _ = studied
     served = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.report.loopback import address
+from fulcrum.judge.serve import address
 
 HERE = Path(__file__).parent
 DRIVER = runpy.run_path(str(HERE.parent / "browser.py"))

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.measure.card import METRICS, Measured, MetricCard, NotComparable, compatible
+from fulcrum.judge.card import METRICS, Measured, MetricCard, NotComparable, compatible
 from fulcrum.measure.metrics.means import TimeBin, ValidationLoss
 
 CARD = MetricCard(metric="frechet", better="lower", estimator="e", interval="i", extractor="abc", resize="none",

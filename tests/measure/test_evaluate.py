@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fulcrum.measure.card import Measured, NotComparable, Sampling, compatible
+from fulcrum.judge.card import Measured, NotComparable, Sampling, compatible
 from fulcrum.measure.evaluate import Comparison, FeatureSet, compare
 from fulcrum.measure.features.extractor import BadImages, Extractor, Moments
 from fulcrum.measure.metrics.base import MINIMUM, WIDE

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 
 from fulcrum.cli import main
+from fulcrum.judge.card import compatible
 from fulcrum.measure import folders as offline
-from fulcrum.measure.card import compatible
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import load_extractor
 from fulcrum.measure.features.kept import FeatureStore, PictureFacts

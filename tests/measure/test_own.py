@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.judge.card import MEASURE_VERSION
 from fulcrum.measure.user_metrics import load
 from fulcrum.spec.errors import BadInput
 

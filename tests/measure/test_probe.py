@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS, PROBES, SEES
 from fulcrum.measure.evaluate import Comparison
 from fulcrum.measure.features.extractor import Extractor, load_extractor
 from fulcrum.measure.metrics.base import RowDistance
@@ -29,7 +29,6 @@ from fulcrum.measure.probe import (
     swapped_channels,
     wrong_range,
 )
-from fulcrum.measure.probe_expectations import PROBES, SEES
 from fulcrum.spec.errors import BadInput
 
 

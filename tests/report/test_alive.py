@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import page
-from fulcrum.report import running as alive
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge import page
+from fulcrum.judge import page as alive
+from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 
 FAKE = runpy.run_path(str(Path(__file__).parent / "fake_study.py"))
 STUDY = """
 import sys, time
 from pathlib import Path
-from fulcrum.report.running import beating
+from fulcrum.judge.page import beating
 with beating(Path(sys.argv[1]), 0.05):
     print("runs", flush=True)
     time.sleep(100)

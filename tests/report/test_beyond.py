@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.report import design_tables, markdown_text, page, ranking, table
-from fulcrum.report.figures import arm_marks, cost_figure, difference_figure
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import sentences
+from fulcrum.judge import figures as arm_marks
+from fulcrum.judge import figures as cost_figure
+from fulcrum.judge import figures as difference_figure
+from fulcrum.judge import page, sentences
+from fulcrum.judge import page as markdown_text
+from fulcrum.judge import sections as design_tables
+from fulcrum.judge import sections as ranking
+from fulcrum.judge import tables as table
+from fulcrum.judge.schema import StudyResult
 
 RICH = runpy.run_path(str(Path(__file__).with_name("fake_rich.py")))
 
@@ -160,7 +165,7 @@ def test_marks_in_a_crowd_keep_apart_and_in_order() -> None:
 
 
 def test_the_probe_table_is_what_the_measurement_room_dumps() -> None:
+    from fulcrum.judge.schema import Probes
     from fulcrum.measure.probe import ProbeTable
-    from fulcrum.report.finding import Probes
 
     assert set(ProbeTable.model_fields) == set(Probes.model_fields)

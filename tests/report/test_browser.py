@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import page, serve
-from fulcrum.report.running import beating
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge import page, serve
+from fulcrum.judge.page import beating
+from fulcrum.judge.schema import StudyResult
 
 HERE = Path(__file__).parent
 FAKE, RICH, HONEST = (runpy.run_path(str(HERE / f"fake_{name}.py")) for name in ("study", "rich", "honest"))

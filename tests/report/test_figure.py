@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
-from fulcrum.report.figures import cost_figure, curve_figure, difference_figure
-from fulcrum.report.figures.svg import Axis
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge import figures as cost_figure
+from fulcrum.judge import figures as curve_figure
+from fulcrum.judge import figures as difference_figure
+from fulcrum.judge.figures import Axis
+from fulcrum.judge.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 NASTY = '<script>alert("&")</script>'

@@ -13,10 +13,19 @@ from typing import Any
 import pytest
 
 from fulcrum.cli.findings.study import _summary
-from fulcrum.report import markdown_text, page, ranking, run_facts, table
-from fulcrum.report.figures import arm_marks, curve_figure, difference_figure, range_figure
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import certainty, claim_sentences, number, sentences
+from fulcrum.judge import figures as arm_marks
+from fulcrum.judge import figures as curve_figure
+from fulcrum.judge import figures as difference_figure
+from fulcrum.judge import figures as range_figure
+from fulcrum.judge import page, sentences
+from fulcrum.judge import page as markdown_text
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sections as ranking
+from fulcrum.judge import sentences as claim_sentences
+from fulcrum.judge import sentences as run_facts
+from fulcrum.judge import tables as table
+from fulcrum.judge.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_honest.py")))
 PRIMARY = FAKE["PRIMARY"]

@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report import markdown_text, page, table
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge import page
+from fulcrum.judge import page as markdown_text
+from fulcrum.judge import tables as table
+from fulcrum.judge.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 VOID = {"meta", "link", "img", "br", "hr", "input"}

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.report import page
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
-from fulcrum.study.judge.statistics.effect import paired_effect
+from fulcrum.judge import page
+from fulcrum.judge.schema import Effect, StudyResult
+from fulcrum.judge.statistics import paired_effect
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from fulcrum.report.page import render
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import certainty, claim_sentences, number, sentences
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge import sentences as claim_sentences
+from fulcrum.judge.page import render
+from fulcrum.judge.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_study.py")))
 

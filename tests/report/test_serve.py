@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.report import serve
+from fulcrum.judge import serve
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.wording.sentences import parts as told_parts
+from fulcrum.judge.schema import ArmResult
+from fulcrum.judge.sentences import parts as told_parts
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import amount, denoiser_training_flops, newton_schulz_share
 from fulcrum.training.cost_record import bill, count_costs, in_words, of_arm

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from bench.calibration import MARGIN, Case, all_cases, draw, judge_before, judge_now, measure
+from fulcrum.judge.statistics import half_widths, judge, paired_effect
 from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put
 from fulcrum.study.judge.statistics.early_stop import hopeless, telling_share
-from fulcrum.study.judge.statistics.effect import half_widths, paired_effect
-from fulcrum.study.judge.statistics.verdict import judge
 
 STUDIES = 2000
 ERROR = math.sqrt(0.05 * 0.95 / STUDIES)  # of a family error of 0.05 that so many studies show

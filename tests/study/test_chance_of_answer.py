@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from fulcrum.study.judge.statistics.effect import paired_effect
-from fulcrum.study.judge.statistics.looks import chance_of_answer, looks_of
+from fulcrum.judge.looks import chance_of_answer, looks_of
+from fulcrum.judge.statistics import paired_effect
 
 FIRST, SECOND, LAST = looks_of((8, 12, 16), 0.05)
 NOISE = np.array([1.0, -1.0, 1.2, -1.2, 0.3, -0.3, 0.8, -0.8])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.study.judge.statistics.effect import effect_without_pairs, noise_floor, paired_effect, sign_vectors
-from fulcrum.study.judge.statistics.rank import adjusted
+from fulcrum.judge.statistics import adjusted, effect_without_pairs, noise_floor, paired_effect, sign_vectors
 
 
 def flip_p(differences: np.ndarray) -> float:

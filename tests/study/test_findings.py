@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from fulcrum.judge.card import NotComparable
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.card import NotComparable
 from fulcrum.study.judge import result
 from fulcrum.study.judge.contrast import interactions, trends
 from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged

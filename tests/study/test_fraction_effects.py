@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fulcrum.judge.page import render
+from fulcrum.judge.schema import ArmCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.arm_result import ArmCost
-from fulcrum.report.page import render
 from fulcrum.study.judge.main_effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
 from fulcrum.study.plan.arms import prove
 from fulcrum.study.plan.design import wanted

@@ -5,10 +5,9 @@ import os
 import pytest
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.judge.page import notice, read, settle
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.preview import append_to_curve, read_lines, write_curve
-from fulcrum.report.page import read
-from fulcrum.report.running import notice, settle
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.result import probes
 from fulcrum.study.plan.fingerprint import is_proven

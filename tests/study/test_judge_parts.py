@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
+from fulcrum.judge.looks import Answer, looks_of
+from fulcrum.judge.statistics import kept_share, paired_effect
 from fulcrum.study.judge import fraction_result, main_effects, result
 from fulcrum.study.judge.equal_cost import fronts
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.sequence import ending
-from fulcrum.study.judge.statistics.effect import paired_effect
-from fulcrum.study.judge.statistics.looks import Answer, looks_of
-from fulcrum.study.judge.statistics.selection import kept_share
 from fulcrum.study.plan.fraction_power import contrast_detectable
 from fulcrum.study.plan.power import detectable
 from tests.study.small import plan

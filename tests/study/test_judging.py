@@ -11,9 +11,9 @@ from examples.emoji.reader import EmojiReader
 from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.importing import Options
+from fulcrum.judge.card import JUDGED, METRICS, Sampling
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure import evaluation as judging
-from fulcrum.measure.card import JUDGED, METRICS, Sampling
 from fulcrum.measure.evaluation import Bench, Sources, measures, require_known
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from bench.looks import by_hand, effects_from, studies, tally
+from fulcrum.judge.looks import chance_of_answer, decide, looks_of, nested_signs, spending
+from fulcrum.judge.statistics import adjusted
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.statistics.looks import chance_of_answer, decide, looks_of, nested_signs
-from fulcrum.study.judge.statistics.rank import adjusted
 from fulcrum.study.plan.plan_file import from_person, load
-from fulcrum.study.plan.spending import spending
 
 SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\n'
 

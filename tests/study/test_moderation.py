@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from fulcrum.study.judge.statistics.effect import half_widths
-from fulcrum.study.judge.statistics.moderation import shared_scatter
-from fulcrum.study.judge.statistics.selection import attained_level, kept_share
+from fulcrum.judge.statistics import attained_level, half_widths, kept_share, shared_scatter
 
 
 def moments(sds: list[float], n: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

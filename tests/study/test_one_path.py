@@ -8,7 +8,7 @@ import torch
 
 from fulcrum.cli import main
 from fulcrum.data.source import WorldSource
-from fulcrum.measure.card import MetricCard, Sampling, compatible
+from fulcrum.judge.card import MetricCard, Sampling, compatible
 from fulcrum.measure.evaluate import card_of
 from fulcrum.measure.evaluation import ASKED, Bench, Sources
 from fulcrum.measure.features.extractor import Extractor, attributes, load_extractor

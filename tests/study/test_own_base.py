@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from fulcrum.judge.page import render
+from fulcrum.judge.sentences import answer, base_name
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.page import render
-from fulcrum.report.wording.sentences import answer, base_name
 from fulcrum.spec.errors import BadInput
 from fulcrum.study.judge.findings import effects_on, judged
 from fulcrum.study.judge.remarks import remarks

@@ -5,8 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.statistics.effect import half_widths
-from fulcrum.study.judge.statistics.rank import adjusted
+from fulcrum.judge.statistics import adjusted, half_widths
 from fulcrum.study.plan.power import chance_seen, detectable
 
 

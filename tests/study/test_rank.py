@@ -6,9 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from fulcrum.study.judge.statistics.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.statistics.moderation import shared_scatter
-from fulcrum.study.judge.statistics.rank import adjusted, corrected, pairs_needed, rank
+from fulcrum.judge.statistics import PairedEffect, adjusted, corrected, paired_effect, pairs_needed, rank, shared_scatter
 
 
 def effect(name: str, differences: list[float], metric: str = "frechet") -> PairedEffect:

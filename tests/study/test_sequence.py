@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from fulcrum.judge import schema as certainty
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.wording import certainty
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.study import study_run
 from fulcrum.study.judge.result import StudyState, assemble_result

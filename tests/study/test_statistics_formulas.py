@@ -8,14 +8,10 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import polygamma, psi
 from scipy.stats import multivariate_normal, norm, skew, t
 
+from fulcrum.judge.looks import error_by_hand, looks_of
+from fulcrum.judge.statistics import adjusted, flipped_statistics, kept_share, oddities, shared_scatter
 from fulcrum.study.judge.main_effects import few_seeds
 from fulcrum.study.judge.statistics.early_stop import hopeless
-from fulcrum.study.judge.statistics.looks import looks_of
-from fulcrum.study.judge.statistics.moderation import shared_scatter
-from fulcrum.study.judge.statistics.outliers import oddities
-from fulcrum.study.judge.statistics.rank import adjusted, flipped_statistics
-from fulcrum.study.judge.statistics.selection import kept_share
-from fulcrum.study.plan.spending import error_by_hand
 
 SKEWED = ["the differences are skewed"]
 

@@ -5,11 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from fulcrum.measure.card import Better
+from fulcrum.judge.card import Better
+from fulcrum.judge.statistics import PairedEffect, Verdict, judge, oddities, paired_effect
 from fulcrum.study.judge.contrast import interaction
-from fulcrum.study.judge.statistics.effect import PairedEffect, paired_effect
-from fulcrum.study.judge.statistics.outliers import oddities
-from fulcrum.study.judge.statistics.verdict import Verdict, judge
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from fulcrum.cli import main
+from fulcrum.judge.page import read, render
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.page import read, render
 from fulcrum.spec.errors import BadInput
 from fulcrum.study import study_rounds, study_run
 from fulcrum.study.judge.result import StudyState, assemble_result
@@ -190,7 +190,7 @@ def test_watching_waits_for_the_page_of_a_study_that_has_begun(tmp_path, monkeyp
     folder, served = tmp_path / "study-0", []
     folder.mkdir()
     (folder / "plan.json").write_text("{}")
-    monkeypatch.setattr("fulcrum.report.serve.serve", lambda folder, *_: served.append(folder))
+    monkeypatch.setattr("fulcrum.judge.serve.serve", lambda folder, *_: served.append(folder))
     monkeypatch.setattr(
         "fulcrum.cli.findings.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here")
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, Outcome
 from fulcrum.advise.hierarchy.evidence_scope import differences
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS
 from fulcrum.report.evidence.decisions.decision import SAME_TIME
 
 MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all

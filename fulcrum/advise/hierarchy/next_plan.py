@@ -10,9 +10,9 @@ from typing import NamedTuple
 from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, family
 from fulcrum.advise.hierarchy.plan_place import require_free
 from fulcrum.files.atomic import write_new
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.estimate import estimate
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_person

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fulcrum.measure.card import Measured, MetricCard
+    from fulcrum.judge.card import Measured, MetricCard
 
 
 def plain(measured: "dict[str, Measured]") -> dict[str, Any]:

@@ -296,13 +296,13 @@ def report(
             f"there is no report {'in ' + str(study) if study else 'under ' + str(out)}",
             "make one with: fulcrum study run quick; it has a page a few seconds after its start",
         )
-    from fulcrum.report.running import notice
+    from fulcrum.judge.page import notice
 
     stopped = notice(page.parent)
     if stopped:
         say(stopped)
     if watch:
-        from fulcrum.report.serve import serve
+        from fulcrum.judge.serve import serve
 
         serve(page.parent, port, lambda address: say(f"{address}report.html   (Ctrl-C ends it)"))
     emit({"report": str(page)}, as_json, str(page.resolve()))

@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.measure.card import MEASURE_VERSION, Better
+from fulcrum.judge.card import MEASURE_VERSION, Better, Sees
 from fulcrum.measure.features.kept import Rows, Scores
-from fulcrum.measure.probe_expectations import Sees
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import failed, home, place
 

@@ -5,13 +5,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS, SEES
 from fulcrum.measure.features.extractor import Moments
 from fulcrum.measure.features.kept import GroupedMoments, Rows, merged
 from fulcrum.measure.metrics.base import GROUPS, JACKKNIFE, WIDE, Distance, Interval, jackknife
 from fulcrum.measure.metrics.frechet import GROUPS as FEW_GROUPS
 from fulcrum.measure.metrics.frechet import LIMIT, Distances, FrechetDistance, distances
-from fulcrum.measure.probe_expectations import SEES
 
 # --------------------------------------------------------------------------------------------------
 # The kernels that a maximum mean discrepancy may use: what they compute for a block of pairs, and nothing else.

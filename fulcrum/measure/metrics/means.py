@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from fulcrum.measure.card import METRICS, Measured, MetricCard
+from fulcrum.judge.card import METRICS, Measured, MetricCard
 from fulcrum.measure.features.extractor import PLACES
 from fulcrum.measure.features.kept import Rows, Scores
 from fulcrum.measure.metrics.base import (

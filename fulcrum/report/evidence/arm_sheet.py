@@ -6,9 +6,9 @@ import io
 from PIL import Image, ImageDraw, ImageFont
 
 from fulcrum.data.readers.pictures import open_picture
+from fulcrum.judge import schema as number
+from fulcrum.judge.schema import GridArm, StudyResult
 from fulcrum.report.evidence.decisions.decision import Decision, best_first
-from fulcrum.report.schema import GridArm, StudyResult
-from fulcrum.report.wording import number
 
 CELL, GAP, LABEL, EDGE = 64, 4, 236, 12  # pixels: a picture's side, between pictures, the column of names, around
 MOST_COLUMNS, MOST_BYTES = 8, 400_000

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.page import escaped
 from fulcrum.report.evidence.decisions import claim_rows
 from fulcrum.report.evidence.decisions.asked_again import asked_again, same_way, trained_longer
 from fulcrum.report.evidence.decisions.decision import TIMING_ERROR, Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import AGAIN, Studies
 from fulcrum.report.evidence.decisions.ranked_decisions import table
-from fulcrum.report.markdown_text import escaped
-from fulcrum.report.wording import number, sentences
 from fulcrum.spec.errors import BadInput
 
 BEGIN = "<!-- evidence: what stands until the end mark is written by `make evidence` -->"

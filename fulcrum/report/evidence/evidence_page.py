@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge import sentences
+from fulcrum.judge.page import code, escaped
 from fulcrum.report.evidence import arm_sheet, conclusion, forest_figure
 from fulcrum.report.evidence.answers import article_answers
 from fulcrum.report.evidence.decisions import claim_rows, ranked_decisions
@@ -9,8 +11,6 @@ from fulcrum.report.evidence.decisions.decision import Decision
 from fulcrum.report.evidence.decisions.known_studies import Studies, missing, ordered
 from fulcrum.report.evidence.page_text import folded, glued, table_lines
 from fulcrum.report.evidence.sections import limits, picture_section, provenance, ranking_section, study_sections
-from fulcrum.report.markdown_text import code, escaped
-from fulcrum.report.wording import sentences
 
 HEAD = "<!-- Written by `fulcrum study evidence`; change the studies or the code, not this file. -->"
 

@@ -7,10 +7,12 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.figures import Axis, Canvas, clip
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence.decisions.decision import Decision
-from fulcrum.report.figures.svg import Axis, Canvas, clip
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import certainty, number, sentences
 
 STYLE = """
 :root{--page:#fff;--line:#d9d5cd;--ink:#1d1c1a;--soft:#5c5852;--band:#f1eee7;--better:#1f63ad;--worse:#b8500f;--even:#6a6761}

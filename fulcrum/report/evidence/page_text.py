@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from fulcrum.report.markdown_text import escaped, table_rows
-from fulcrum.report.table import Table
+from fulcrum.judge.page import escaped, table_rows
+from fulcrum.judge.tables import Table
 
 NO_BREAK = "\u00a0"
 

@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fulcrum.data.fillers import World
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.schema import ClaimResult, Effect
+from fulcrum.judge.sentences import NO_DIFFERENCE
 from fulcrum.levers.base import ANY, Claim
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.measure.card import METRICS
 from fulcrum.networks.fillers import Pixels
-from fulcrum.report.arm_result import ClaimResult
-from fulcrum.report.finding import Effect
-from fulcrum.report.wording.claim_sentences import NO_DIFFERENCE
 from fulcrum.spec.edit import get, put
 from fulcrum.spec.phrase import Staged
 from fulcrum.spec.remark import Remark, remark

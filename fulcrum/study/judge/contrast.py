@@ -8,15 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fulcrum.measure.card import METRICS
-from fulcrum.report.finding import DOUBLED, Interaction, ScaleFacts, Trend
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.schema import DOUBLED, Interaction, ScaleFacts, Trend
+from fulcrum.judge.statistics import Floats, PairedEffect, judge, paired_effect, student_interval
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.study.judge.findings import EXPLORATORY, NONE_FAILED
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, compared, values_of
-from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, paired_effect, student_interval
-from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.design import at_scale, interaction_arms
 from fulcrum.study.plan.plan import Plan

@@ -9,14 +9,13 @@ from typing import Literal
 
 import numpy as np
 
-from fulcrum.measure.card import METRICS, Better
-from fulcrum.report.finding import Effect, Front, FrontPoint, Target
+from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.schema import Effect, Front, FrontPoint, Target
+from fulcrum.judge.statistics import judge, paired_effect, student_interval
 from fulcrum.spec.remark import remark
 from fulcrum.study.judge.findings import NONE_FAILED, confirmed
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Failures, Measurements, compared
-from fulcrum.study.judge.statistics.effect import paired_effect, student_interval
-from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.run.arm_cost import TimedCost

@@ -6,9 +6,9 @@ the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fulcrum.measure.card import METRICS
-from fulcrum.report.arm_result import ClaimResult
-from fulcrum.report.finding import Effect
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.schema import ClaimResult, Effect
+from fulcrum.judge.statistics import PairedEffect, corrected, effect_without_pairs, judge, paired_effect
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.margins import margins, not_learned
 from fulcrum.study.judge.pairing import (
@@ -21,9 +21,6 @@ from fulcrum.study.judge.pairing import (
     require_same_card,
     values_of,
 )
-from fulcrum.study.judge.statistics.effect import PairedEffect, effect_without_pairs, paired_effect
-from fulcrum.study.judge.statistics.rank import corrected
-from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.training.dist.machine import unlike

@@ -4,9 +4,8 @@ them."""
 import math
 from collections.abc import Mapping, Sequence
 
-from fulcrum.report.arm_result import ArmCost
-from fulcrum.report.finding import AliasString, FractionFacts
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.schema import AliasString, ArmCost, FractionFacts, StudyResult
+from fulcrum.judge.statistics import PairedEffect, pairs_needed
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.claims import study_claims
 from fulcrum.study.judge.findings import confirmed, if_learned
@@ -14,8 +13,6 @@ from fulcrum.study.judge.main_effects import FractionEffects, fraction_effects, 
 from fulcrum.study.judge.pairing import Failures, Measurements
 from fulcrum.study.judge.remarks import remarks
 from fulcrum.study.judge.report_arms import shown_arm
-from fulcrum.study.judge.statistics.effect import PairedEffect
-from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.design import BASELINE, fraction_of
 from fulcrum.study.plan.fraction import alias_words, named
 from fulcrum.study.plan.fraction_power import contrast_detectable

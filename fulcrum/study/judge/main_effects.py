@@ -20,17 +20,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
-from fulcrum.measure.card import METRICS, Better
-from fulcrum.report.arm_result import ArmCost
-from fulcrum.report.finding import AliasString, Effect, Interaction
+from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.schema import AliasString, ArmCost, Effect, Interaction
+from fulcrum.judge.statistics import (
+    Floats,
+    PairedEffect,
+    effect_without_pairs,
+    headline_size,
+    judge,
+    kept_share,
+    paired_effect,
+    pairs_needed,
+    verdict,
+)
 from fulcrum.spec.remark import remark
 from fulcrum.study.judge.contrast import interaction
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import EQUAL, Failures, Measurements, may_differ, other_loss, require_same_card, values_of
-from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, effect_without_pairs, paired_effect
-from fulcrum.study.judge.statistics.rank import pairs_needed
-from fulcrum.study.judge.statistics.selection import headline_size, kept_share
-from fulcrum.study.judge.statistics.verdict import judge, verdict
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, fraction_of
 from fulcrum.study.plan.fraction import FractionTable, alias_strings, named

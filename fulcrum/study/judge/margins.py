@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.statistics import Floats, student_interval
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.pairing import Measurements, PairedArm, values_of
-from fulcrum.study.judge.statistics.effect import Floats, student_interval
 from fulcrum.study.plan.plan import Plan
 
 

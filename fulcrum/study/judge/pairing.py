@@ -4,9 +4,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from fulcrum.measure.card import MetricCard, compatible
+from fulcrum.judge.card import MetricCard, compatible
+from fulcrum.judge.schema import LARGEST
 from fulcrum.measure.evaluation import loss_of
-from fulcrum.report.finding import LARGEST
 from fulcrum.spec.edit import inside
 from fulcrum.study.plan.arms import Arm, baseline_of
 

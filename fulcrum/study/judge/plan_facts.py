@@ -1,8 +1,9 @@
 """What a study ran, for its page: the plan's choices, what the baseline is, its data and its text encoder in words."""
 
 from fulcrum.data.fillers import OneStyle, World
+from fulcrum.judge.looks import spending
+from fulcrum.judge.schema import PlanFacts
 from fulcrum.networks.fillers import EmbeddedText
-from fulcrum.report.schema import PlanFacts
 from fulcrum.spec.edit import get
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.words import in_brief
@@ -10,7 +11,6 @@ from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.spending import spending
 
 
 def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from fulcrum.report.finding import RateSearch
+from fulcrum.judge.schema import RateSearch
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.pairing import Measurements, may_differ, other_loss
-from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm, baseline_of, bases_of, unequal
 from fulcrum.study.plan.plan import Plan
 

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fulcrum.judge.schema import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, GridArm, Grids, LossPoint
 from fulcrum.measure.preview import read_lines
-from fulcrum.report.arm_result import ArmCost, ArmResult, CellResult, ClaimResult, CurvePoint, LossPoint
-from fulcrum.report.schema import GridArm, Grids
 from fulcrum.study.judge.pairing import Measurements
 from fulcrum.study.judge.plan_facts import baseline_says
 from fulcrum.study.plan.arms import Arm, baseline_of

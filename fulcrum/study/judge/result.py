@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from fulcrum.files.sealed import read_json
-from fulcrum.report.arm_result import CellResult, CurvePoint
-from fulcrum.report.finding import Effect, Front, Probes, Target
-from fulcrum.report.schema import CellCounts, Provenance, StudyResult
+from fulcrum.judge.looks import looks_of
+from fulcrum.judge.schema import CellCounts, CellResult, CurvePoint, Effect, Front, Probes, Provenance, StudyResult, Target
+from fulcrum.judge.statistics import PairedEffect, noise_floor, student_interval
 from fulcrum.spec.edit import explain
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.remark import Remark, remark
@@ -28,8 +28,6 @@ from fulcrum.study.judge.remarks import disturbed, remarks
 from fulcrum.study.judge.report_arms import curve_of, grids, shown_arm, shown_cell
 from fulcrum.study.judge.sequence import sequence, sequential_findings
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of, shown_metric
-from fulcrum.study.judge.statistics.effect import PairedEffect, noise_floor, student_interval
-from fulcrum.study.judge.statistics.looks import looks_of
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.frozen_plan import added_seeds
 from fulcrum.study.plan.plan import Plan

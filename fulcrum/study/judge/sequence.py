@@ -7,15 +7,14 @@ decides the same again, and cells that another study has finished beyond an arm'
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fulcrum.measure.card import METRICS
-from fulcrum.report.finding import Effect
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
+from fulcrum.judge.schema import Effect
+from fulcrum.judge.statistics import PairedEffect, judge
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.study.judge.findings import effects_on, if_learned
 from fulcrum.study.judge.margins import margins
 from fulcrum.study.judge.pairing import Failures, Measurements, compared
-from fulcrum.study.judge.statistics.effect import PairedEffect
-from fulcrum.study.judge.statistics.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
-from fulcrum.study.judge.statistics.verdict import judge
 from fulcrum.study.plan.arms import Arm
 from fulcrum.study.plan.plan import Plan
 

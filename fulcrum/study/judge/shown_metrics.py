@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fulcrum.measure.card import JUDGED, METRICS
+from fulcrum.judge.card import JUDGED, METRICS
+from fulcrum.judge.schema import ShownMetric
 from fulcrum.measure.evaluation import can_measure
-from fulcrum.report.schema import ShownMetric
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.study.judge.pairing import Measurements, values_of

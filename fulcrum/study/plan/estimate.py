@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fulcrum.judge.statistics import noise_floor
 from fulcrum.measure.evaluation import prompts
 from fulcrum.spec.run import Device
 from fulcrum.study.judge.pairing import values_of
 from fulcrum.study.judge.shown_metrics import FAMILY, metrics_of
-from fulcrum.study.judge.statistics.effect import noise_floor
 from fulcrum.study.plan.arms import Arm, bases_of
 from fulcrum.study.plan.fraction_power import fraction_detectable
 from fulcrum.study.plan.plan import Plan

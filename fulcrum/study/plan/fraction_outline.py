@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fulcrum.study.judge.statistics.rank import pairs_needed
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.study.plan.design import fraction_of
 from fulcrum.study.plan.estimate import Estimate
 from fulcrum.study.plan.fraction import alias_strings, alias_words, named

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.study.judge.main_effects import few_seeds
-from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.design import fraction_of
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.power import detectable

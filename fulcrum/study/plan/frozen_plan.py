@@ -9,13 +9,13 @@ from pydantic import ValidationError
 from fulcrum.files.atomic import write_json
 from fulcrum.files.paths import explained, open_regular
 from fulcrum.files.sealed import read_json
+from fulcrum.judge.looks import error_by_hand
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 from fulcrum.study.plan.plan import Plan
 from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.plan.spending import error_by_hand
 
 NAME = "plan.json"
 HEAD = 1 << 16  # bytes of a result in which its state stands

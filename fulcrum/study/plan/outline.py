@@ -4,20 +4,20 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.looks import spending
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.measure.evaluation import can_measure
 from fulcrum.spec.edit import Change
 from fulcrum.spec.errors import shown
 from fulcrum.spec.progress import clock
 from fulcrum.spec.words import in_brief
 from fulcrum.study.judge.statistics.early_stop import enough_points, telling_share
-from fulcrum.study.judge.statistics.rank import pairs_needed
 from fulcrum.study.plan.arms import Arm, baseline_of
 from fulcrum.study.plan.design import BASELINE, at_scale
 from fulcrum.study.plan.estimate import Estimate, judged_together
 from fulcrum.study.plan.fraction_outline import combination_lines, sight_lines
 from fulcrum.study.plan.plan import Plan, Sweep
-from fulcrum.study.plan.spending import spending
 from fulcrum.study.run.layout import Layout
 from fulcrum.study.run.workers.capacity import Room
 

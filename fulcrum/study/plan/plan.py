@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from fulcrum.measure.card import JUDGED, METRICS
+from fulcrum.judge.card import JUDGED, METRICS
+from fulcrum.judge.looks import require_looks
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import nearest
 from fulcrum.spec.record import Count, Fraction, Positive, Record, Seed, Share, Threads, Within, tree
 from fulcrum.spec.run import Device, MeshName, Recompute
 from fulcrum.study.plan.based_arm import BasedArm
 from fulcrum.study.plan.fraction import fraction_table
-from fulcrum.study.plan.spending import require_looks
 
 MOST_ARMS, MOST_SEEDS = 1_000, 1_000  # of one plan: more are a mistake, and would take hours to be laid out
 # What shows, keeps or waits for cells, and decides nothing of them.

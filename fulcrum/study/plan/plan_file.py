@@ -8,13 +8,13 @@ from typing import Any, get_origin
 from pydantic import ValidationError
 
 from fulcrum.files.user_code import parse_toml
-from fulcrum.measure.card import METRICS
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.looks import SeedRounds
 from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
 from fulcrum.study.plan.based_arm import BasedArm, InsteadArm, OwnBaseArm
 from fulcrum.study.plan.plan import Plan, Scale, StopEarly, Sweep
-from fulcrum.study.plan.spending import SeedRounds
 
 EXAMPLE = "an example: examples/quick.toml"
 NOUNS = {

@@ -13,8 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri
 
-from fulcrum.study.judge.statistics.effect import Floats, half_widths, sign_vectors
-from fulcrum.study.judge.statistics.rank import adjusted, pairs_needed
+from fulcrum.judge.statistics import Floats, adjusted, half_widths, pairs_needed, sign_vectors
 
 _VECTORS = 512  # sign vectors of a simulated study: enough to know on which side of 0.05 a p lies
 _REJECTED = 8  # of them within alpha, at least: a p of 1 in 512 never reaches 0.001

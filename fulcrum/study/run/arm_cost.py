@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.report.arm_result import ArmCost
+from fulcrum.judge.schema import ArmCost
 from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
 from fulcrum.spec.run import Device, System
 from fulcrum.study.plan.arms import Arm, bases_of

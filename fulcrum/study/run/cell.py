@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from fulcrum.files.paths import read_regular, remove, set_aside
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
-from fulcrum.measure.card import MEASURE_VERSION
+from fulcrum.judge.card import MEASURE_VERSION
 from fulcrum.measure.evaluation import REFERENCE, SEED, VALIDATION, judge_hash
 from fulcrum.spec.edit import digest
 from fulcrum.spec.errors import BadInput, TrainingFailed

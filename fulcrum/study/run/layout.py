@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fulcrum.judge.schema import RateSearch, Try
 from fulcrum.levers.catalog import files_of
-from fulcrum.report.finding import RateSearch, Try
 from fulcrum.spec.edit import digest, keys, put
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.remark import remark

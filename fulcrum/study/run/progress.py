@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.sealed import read_json, read_tail
-from fulcrum.report.wording.number import duration
+from fulcrum.judge.schema import duration
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.progress import Countdown
 from fulcrum.study.run.cell import Cell

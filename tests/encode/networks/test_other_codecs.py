@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from fulcrum.data.source import WorldSource
 from fulcrum.files.shipped import NAMES, card
+from fulcrum.judge.card import NotComparable, compatible
 from fulcrum.levers.codecs import AlignedCodec, UseLatentAlignment, WideCodec
-from fulcrum.measure.card import NotComparable, compatible
 from fulcrum.measure.evaluation import loss_of
 from fulcrum.measure.metrics.means import ValidationLoss
 from fulcrum.networks.codec import load_codec

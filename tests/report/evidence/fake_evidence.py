@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.schema import StudyResult
 
 SMALL = runpy.run_path(str(Path(__file__).parents[1] / "fake_study.py"))
 PRIMARY = "attribute_accuracy"

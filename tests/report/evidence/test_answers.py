@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.judge import sentences as claim_sentences
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence.answers import article_answers
 from fulcrum.report.evidence.decisions import claim_rows
 from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import claim_sentences
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

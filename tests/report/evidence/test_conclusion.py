@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence import conclusion
 from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.schema import StudyResult
 from fulcrum.spec.errors import BadInput
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))

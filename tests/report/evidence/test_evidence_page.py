@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence import conclusion
 from fulcrum.report.evidence.answers import article_answers
 from fulcrum.report.evidence.decisions import claim_rows, measured_rows
@@ -13,7 +14,6 @@ from fulcrum.report.evidence.decisions.decision import named
 from fulcrum.report.evidence.decisions.ranked_decisions import beside, pooled, table
 from fulcrum.report.evidence.evidence_page import files
 from fulcrum.report.evidence.sections import provenance
-from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 from PIL import Image
 
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence import arm_sheet, forest_figure
 from fulcrum.report.evidence.decisions.ranked_decisions import beside, table
 from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.schema import StudyResult
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

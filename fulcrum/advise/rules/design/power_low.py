@@ -22,7 +22,7 @@ class PowerLow(AuditRule):
     fix = "fewer arms, more seeds, or seeds only where they are needed: seeds = {first = 8, step = 4, most = 16}"
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.judge.statistics.rank import pairs_needed
+        from fulcrum.judge.statistics import pairs_needed
         from fulcrum.study.plan.power import detectable
 
         plan, arms = study.plan, sum(not arm.is_baseline for arm in study.arms)

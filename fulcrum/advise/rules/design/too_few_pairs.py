@@ -25,7 +25,7 @@ class TooFewPairs(AuditRule):
     fix = "six paired seeds, or seeds = {first = 8, step = 4, most = 16}"
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.judge.statistics.rank import pairs_needed
+        from fulcrum.judge.statistics import pairs_needed
 
         plan, least = study.plan, pairs_needed(study.plan.alpha)
         if len(plan.seeds) < least and plan.design != "fractional":

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.schema import Effect
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, named
-from fulcrum.report.finding import Effect
-from fulcrum.report.wording import number, sentences
 
 NOT_RUN = "Not run yet"
 DISTANCE = "frechet"  # between drawn and real pictures, whatever was asked for; lower is better

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.schema import Effect
 from fulcrum.report.evidence.answers.answer_words import (
     DISTANCE,
     NOT_RUN,
@@ -19,8 +22,6 @@ from fulcrum.report.evidence.answers.routing_answer import ROUTES, routing
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, TIMING_ERROR, Decision, all_decisions, named
 from fulcrum.report.evidence.decisions.known_studies import AGAIN, Studies
 from fulcrum.report.evidence.decisions.ranked_decisions import pooled, ranked
-from fulcrum.report.finding import Effect
-from fulcrum.report.wording import number, sentences
 
 CAPTIONS = ("short_captions", "short_captions(prompts=matched)", "mixed_captions")
 TOKENIZERS = ("wide_codec", "aligned_codec", "latent_alignment", "end_to_end_codec")

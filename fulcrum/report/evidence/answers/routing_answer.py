@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.schema import Effect, StudyResult
 from fulcrum.report.evidence.answers.answer_words import NOT_RUN, all_told, changed, settled, those_of, told
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.report.evidence.sections.over_scales import starts, turned_back
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import number, sentences
 
 ROUTES = ("tread", "sprint")
 

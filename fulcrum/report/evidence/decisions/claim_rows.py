@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fulcrum.report.arm_result import ClaimResult
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge import sentences as claim_sentences
+from fulcrum.judge.schema import ClaimResult
+from fulcrum.judge.tables import Table
 from fulcrum.report.evidence.decisions.decision import Decision, all_decisions
 from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
-from fulcrum.report.table import Table
-from fulcrum.report.wording import claim_sentences, number, sentences
 
 WAITING = "no answer yet"
 FARED = {

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.figures.range_figure import floors
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import mean_sd
-from fulcrum.report.wording import certainty, number, sentences
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.figures import floors
+from fulcrum.judge.schema import ArmResult, Effect, StudyResult
+from fulcrum.judge.tables import mean_sd
 
 SAME_TIME = 0.05  # times per step that differ by less are called equal: arms of equal FLOPs were seen to scatter by as much
 TIMING_ERROR = 0.1  # and some by as much as this: a price by time is told where the difference is at least twice as large

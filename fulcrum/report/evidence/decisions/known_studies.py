@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fulcrum.report.schema import StudyResult
+from fulcrum.judge.schema import StudyResult
 
 Studies = Mapping[str, StudyResult]  # name of its folder -> what a kept study found
 TABLE = "replication"  # how the names begin of studies that change one decision at a time

@@ -1,12 +1,13 @@
 """What a small world cannot tell about a large model, plainly: the page's own doubts."""
 
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.page import escaped
+from fulcrum.judge.tables import mean_sd
 from fulcrum.report.evidence.decisions.asked_again import trained_longer
 from fulcrum.report.evidence.decisions.decision import Decision
 from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.report.evidence.decisions.ranked_decisions import table
-from fulcrum.report.markdown_text import escaped
-from fulcrum.report.table import mean_sd
-from fulcrum.report.wording import number, sentences
 
 PUBLISHED_IMAGES = 100_000 * 256  # steps and batch of a row of the published study (docs/published.md)
 TITLE = "What a 32 px world cannot tell about a 1.2 B model"

@@ -1,8 +1,9 @@
 """A study at several scales in words: where its baselines begin, and effects that fade only a part of the way."""
 
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import mean_sd
-from fulcrum.report.wording import number, sentences
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.tables import mean_sd
 
 
 def starts(result: StudyResult) -> str:

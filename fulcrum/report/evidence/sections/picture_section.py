@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge.page import escaped
+from fulcrum.judge.schema import StudyResult
 from fulcrum.report.evidence import arm_sheet
 from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
 from fulcrum.report.evidence.page_text import folded
-from fulcrum.report.markdown_text import escaped
-from fulcrum.report.schema import StudyResult
 
 
 def picture_lines(studies: Studies, beside: frozenset[str]) -> list[str]:

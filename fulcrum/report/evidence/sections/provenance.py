@@ -5,11 +5,12 @@ import shlex
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.tables import Table
 from fulcrum.report.evidence.decisions.known_studies import Studies, ordered
 from fulcrum.report.evidence.page_text import notes_by_names
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import Table
-from fulcrum.report.wording import certainty, number
 
 
 def command(result: StudyResult) -> str:

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 
+from fulcrum.judge import figures as range_figure
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.page import escaped
+from fulcrum.judge.schema import Effect, StudyResult
+from fulcrum.judge.tables import Table
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, TIMING_ERROR, Decision
 from fulcrum.report.evidence.decisions.known_studies import RECIPE
 from fulcrum.report.evidence.decisions.measured_rows import lever_of
 from fulcrum.report.evidence.page_text import notes_by_names, row_lines
-from fulcrum.report.figures import range_figure
-from fulcrum.report.finding import Effect
-from fulcrum.report.markdown_text import escaped
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import Table
-from fulcrum.report.wording import certainty, number, sentences
 
 DISTANCE, LOSS = "frechet", "validation_loss"  # what columns are kept for beside the primary metric
 # Remarks that the tables say themselves: by their columns, or by standing where they stand.

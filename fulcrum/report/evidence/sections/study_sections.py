@@ -3,17 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fulcrum.report import design_tables
-from fulcrum.report import table as tables
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sections as design_tables
+from fulcrum.judge import sentences, tables
+from fulcrum.judge.page import code, escaped
+from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.tables import Table
 from fulcrum.report.evidence.decisions import ranked_decisions
 from fulcrum.report.evidence.decisions.asked_again import asked_again, same_order, same_way
 from fulcrum.report.evidence.decisions.decision import SAME_TIME, Decision, all_decisions, best_first, named
 from fulcrum.report.evidence.decisions.known_studies import RECIPE, TABLE, Studies, in_table, ordered
 from fulcrum.report.evidence.sections.over_scales import starts, turned_back
-from fulcrum.report.markdown_text import code, escaped
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.table import Table
-from fulcrum.report.wording import certainty, number, sentences
 
 SKEPTIC = "skeptic"  # how the names begin of studies that ask the same again in other circumstances
 FEWEST = 3  # decisions that have an order worth counting

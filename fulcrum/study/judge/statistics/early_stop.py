@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import stdtrit
 
-from fulcrum.measure.card import Better
+from fulcrum.judge.card import Better
+from fulcrum.judge.statistics import Floats
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import own_rates
-from fulcrum.study.judge.statistics.effect import Floats
 
 
 def telling_share(arm: RunSpec, base: RunSpec) -> float:

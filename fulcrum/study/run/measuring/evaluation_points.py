@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.measure.card import Measured
+from fulcrum.judge.card import Measured
 from fulcrum.measure.evaluation import Held, measure
 from fulcrum.measure.features.extractor import BadImages
 from fulcrum.measure.metrics.base import NoValue

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TextIO, cast
 
 from torch.cuda import device_count
 
-from fulcrum.report.arm_result import CellState
+from fulcrum.judge.schema import CellState
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.run import System
 from fulcrum.study.run.cell import NOWHERE, Cell, Measuring, Tracked, failed, reached

@@ -1,4 +1,4 @@
-"""The report's tables as rows of text, and all comparisons as CSV."""
+"""The tables of the report as rows of text and as CSV."""
 
 import csv
 import io
@@ -6,10 +6,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.finding import Effect
-from fulcrum.report.schema import StudyResult
-from fulcrum.report.wording import certainty, number, sentences
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge import sentences
+from fulcrum.judge.schema import ArmResult, Effect, StudyResult
 from fulcrum.spec.errors import inert
 
 COSTS = tuple(sentences.COSTS)

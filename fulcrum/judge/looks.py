@@ -1,37 +1,101 @@
-"""The test of a plan with sequential seeds: arms are judged look by look, those with an answer leave, the others go on.
-
-**The error.** One sign vector over all seeds so far flips every arm at every look. The bound of a look is the lowest at
-which the share of sign vectors that would be rejected at this look or an earlier one stays within what may be spent by
-then (`fulcrum/study/plan/spending.py`): exact for any noise that is symmetric, and what a look could not spend (few pairs
-have few p-values) is left for the next. Rejected arms leave the family, as in a step-down test. One that leaves *without*
-a rejection stays in it, so that the bound is as high as if it had gone on (its leaving is "non-binding"): the pairs that it
-was spared are stood in for by its earlier ones, in order. Without them the best of many arms that do nothing would be
-tested as if it had been alone.
-
-**p-values** are ordered by look (the earlier rejection is the stronger one) and told in units of the look's level: p is at
-most alpha just where an arm is rejected. **Intervals** are at the level of the look alone, so that over all looks they hold
-at 1 - alpha. **Ties** ask intervals of that kind too: over all looks, an arm that stands a margin off is called one in at
-most a share alpha of studies.
-
-**An answer that has become unlikely.** At each look but the last, an arm ends when its chance of an answer (better, worse
-or tie) at the last look is below `UNLIKELY`, given its mean and scatter so far.
-
-n seeds, A arms, S sign vectors
-"""
+"""Sequential designs: planned looks, spending of alpha, and the test at each look."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from statistics import NormalDist
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from fulcrum.measure.card import Better
-from fulcrum.study.judge.statistics.effect import Floats, PairedEffect, at_least
-from fulcrum.study.judge.statistics.rank import flipped_statistics, pairs_needed
-from fulcrum.study.judge.statistics.verdict import judge
-from fulcrum.study.plan.spending import spending
+from fulcrum.judge.card import Better
+from fulcrum.judge.statistics import Floats, PairedEffect, at_least, flipped_statistics, judge, pairs_needed
+from fulcrum.spec.record import Count, Record
+
+# --------------------------------------------------------------------------------------------------
+# Sequential seeds: at how many pairs a plan looks at its arms, and how much of alpha may be spent by each look.
+#
+#     seeds = {first = 8, step = 4, most = 16}      looks at 8, 12 and 16 pairs
+#
+# Who looks several times errs more often: six, then eight, then ten pairs at 0.05 each err in 8 % of studies, not in 5 %. So
+# alpha is spent over the looks, by a rule that is fixed before the first cell: by a share f of the pairs, at most
+# alpha ln(1 + (e - 1) f) in all (Lan and DeMets 1983, the spending that resembles Pocock's bounds).
+
+
+MOST = 64  # pairs: beyond, one more seed tells next to nothing
+
+
+class SeedRounds(Record):
+    """Seeds that are added only where an arm is undecided."""
+
+    first: Count  # pairs of every arm at the first look
+    step: Count  # pairs that each further look adds
+    most: Annotated[int, Field(ge=1, le=MOST)]  # pairs at which the last look decides
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The last step takes what is left, which may be less than a step."""
+        return (*range(self.first, self.most, self.step), self.most)
+
+
+def spending(looks: Sequence[int], alpha: float) -> tuple[float, ...]:
+    """What may be spent by each look, all earlier ones included: 0.031, 0.041, 0.050 at 8, 12 and 16 pairs."""
+    return tuple(alpha * math.log1p((math.e - 1.0) * pairs / looks[-1]) for pairs in looks)
+
+
+def require_looks(looks: Sequence[int], alpha: float) -> None:
+    """Refuse (ValueError) looks that do not rise, or whose first could decide nothing."""
+    if len(looks) < 2:
+        raise ValueError(f"looks at {_listed(looks)} pairs are no sequence: name the seeds as a list, seeds = [0, 1, ...]")
+    if list(looks) != sorted(set(looks)) or looks[0] < 2:
+        raise ValueError(f"expected looks at rising numbers of pairs, two or more, found {_listed(looks)}")
+    most, level = looks[-1], spending(looks, alpha)[0]
+    if 2.0 / 2 ** looks[0] > level:
+        enough = [pairs for pairs in range(looks[0], most) if 2.0 / 2**pairs <= spending((pairs, most), alpha)[0]]
+        raise ValueError(
+            f"the first look, at {looks[0]} of {most} pairs, could decide nothing: its smallest possible p is "
+            f"{2.0 / 2 ** looks[0]:.3g}, and it may spend {level:.3g}; "
+            + (f"look first at {enough[0]} pairs or more" if enough else f"name the {most} seeds as a list")
+        )
+
+
+def error_by_hand(looks: Sequence[int], alpha: float) -> float:
+    """How often an arm that does nothing gets a verdict when it is tested at alpha with so many pairs, time and again: 0.08
+    for 6, 8 and 10 at 0.05. Of a random walk with the levels that sign flips of so many pairs can have."""
+    steps = np.sqrt(np.diff([0, *looks]))
+    walks = np.cumsum(np.random.default_rng(0).standard_normal((100_000, len(looks))) * steps, axis=1) / np.sqrt(looks)
+    levels = [math.floor(alpha * 2 ** (pairs - 1)) / 2 ** (pairs - 1) for pairs in looks]
+    bounds = [NormalDist().inv_cdf(1.0 - level / 2.0) if level else math.inf for level in levels]
+    return float((np.abs(walks) > bounds).any(axis=1).mean())
+
+
+def _listed(looks: Sequence[int]) -> str:
+    return ", ".join(map(str, looks))
+
+
+# --------------------------------------------------------------------------------------------------
+# The test of a plan with sequential seeds: arms are judged look by look, those with an answer leave, the others go on.
+#
+# **The error.** One sign vector over all seeds so far flips every arm at every look. The bound of a look is the lowest at
+# which the share of sign vectors that would be rejected at this look or an earlier one stays within what may be spent by
+# then (`fulcrum/judge/looks.py`): exact for any noise that is symmetric, and what a look could not spend (few pairs
+# have few p-values) is left for the next. Rejected arms leave the family, as in a step-down test. One that leaves *without*
+# a rejection stays in it, so that the bound is as high as if it had gone on (its leaving is "non-binding"): the pairs that it
+# was spared are stood in for by its earlier ones, in order. Without them the best of many arms that do nothing would be
+# tested as if it had been alone.
+#
+# **p-values** are ordered by look (the earlier rejection is the stronger one) and told in units of the look's level: p is at
+# most alpha just where an arm is rejected. **Intervals** are at the level of the look alone, so that over all looks they hold
+# at 1 - alpha. **Ties** ask intervals of that kind too: over all looks, an arm that stands a margin off is called one in at
+# most a share alpha of studies.
+#
+# **An answer that has become unlikely.** At each look but the last, an arm ends when its chance of an answer (better, worse
+# or tie) at the last look is below `UNLIKELY`, given its mean and scatter so far.
+#
+# n seeds, A arms, S sign vectors
+
 
 MOST_SIGNS = 2**15  # sign vectors: all there are up to 16 pairs
 UNLIKELY = 0.1  # chance of an answer by the last look, below which an arm ends

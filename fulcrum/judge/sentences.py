@@ -1,12 +1,72 @@
-"""Plain sentences: what a study found about an arm, and what it cost."""
+"""The sentences of the report, made from findings."""
 
 import math
 import re
+import shlex
 
-from fulcrum.report.arm_result import ArmResult
-from fulcrum.report.finding import Effect, Target
-from fulcrum.report.schema import ShownMetric, StudyResult
-from fulcrum.report.wording import certainty, number
+from fulcrum.judge import schema as certainty
+from fulcrum.judge import schema as number
+from fulcrum.judge.schema import ArmResult, ClaimResult, Effect, ShownMetric, StudyResult, Target
+
+# --------------------------------------------------------------------------------------------------
+# What was run, and how: the plan's choices as names and values, for the page and its Markdown.
+
+
+def facts(result: StudyResult) -> list[tuple[str, str]]:
+    """What differs from the recipe first: settings, data and text encoder, the same for every arm."""
+    plan, made = result.plan, result.made
+    machines = certainty.machines(result)
+    unlike = max((row.unlike for row in result.effects), default=0)
+    took = f", in {number.duration(made.seconds)}" if made.seconds is not None else ""
+    rows = [
+        ("baseline", plan.baseline),
+        ("settings of every arm", ", ".join(plan.settings) or "none: the recipe's own"),
+        ("data", plan.data),
+        ("text encoder", plan.text),
+        ("plan", plan.hash),
+        ("seeds", ", ".join(map(str, plan.seeds))),
+        ("looks", certainty.looks(result)),
+        ("images per cell", f"{plan.images:,}"),
+        ("samples per cell", f"{plan.sample_count:,}, guidance {number.plain(plan.guidance, 1)}"),
+        ("learning rates", plan.learning_rate_policy),
+        ("smallest effect of interest", number.plain(plan.smallest_effect)),
+        ("significance level", f"{number.plain(plan.alpha)}, over the whole family of arms"),
+        ("threads per cell", str(plan.threads_per_cell)),
+        ("machine", "; ".join(machines) or made.machine),
+        ("unlike machines", f"some pairs ran on two kinds of machine: up to {unlike} of an arm" if unlike else ""),
+        ("made", f"Fulcrum {made.version}, {made.date}{took}"),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def changed(result: StudyResult) -> str:
+    """'spark with optim.lr=0.001, data.size=32 and 3 more settings': what the baseline is, so that nobody takes it for
+    the recipe as it is."""
+    settings = result.plan.settings
+    if not settings:
+        return ""
+    rest = len(settings) - 3
+    more = f" and {rest} more setting{'s' if rest > 1 else ''}" if rest > 0 else ""
+    return ", ".join(settings[:3]) + more
+
+
+def gallery_command(result: StudyResult) -> str:
+    """What a person types to draw with the study's arms: its own command's plan, place and files. Empty where the study
+    was not made by that command."""
+    try:
+        words = shlex.split(result.made.command)
+    except ValueError:
+        return ""
+    if words[:3] != ["fulcrum", "study", "run"] or len(words) < 4:
+        return ""
+    pairs = zip(words[4::2], words[5::2], strict=False)  # every option of it has a value
+    kept = [word for pair in pairs if pair[0] in ("--out", "--with") for word in pair]
+    return shlex.join(["fulcrum", "gallery", "--study", words[3], *kept])
+
+
+# --------------------------------------------------------------------------------------------------
+# Plain sentences: what a study found about an arm, and what it cost.
+
 
 EQUAL = {"images": "images", "steps": "steps", "time": "time", "seconds": "time", "flops": "FLOPs"}
 # A comparison's tone decides its colour; a word that we do not know stays neutral.
@@ -271,3 +331,60 @@ def parts(arm: ArmResult) -> str:
 
 def direction(metric: ShownMetric) -> str:
     return f"{metric.better} is better"
+
+
+# --------------------------------------------------------------------------------------------------
+# Sentences about published claims: what was claimed, on which of our metrics it was held, and how it fared.
+#
+# They stand in the section of their lever and never beside the ranking's verdict: a claim is about another metric.
+
+
+NO_DIFFERENCE = "no difference that matters here, and a published size does not carry over"
+MEANING = {
+    "replicated": "the direction is as claimed",
+    "contradicted": "in the same setting, not the direction that was claimed",
+    "opposite here": "the other direction, in a scaled-down setting: it says nothing about the claim's own",
+    "underpowered": "this study cannot tell",
+    "not comparable": "our setting does not stand for the claim's",
+    "out of scope": "our setting does not stand for the claim's",
+}
+
+
+def published(metric: str) -> str:
+    """A published metric's name as papers write it."""
+    return metric.upper() if metric in ("fid", "cmmd", "kid") else metric
+
+
+def claimed(claim: ClaimResult) -> str:
+    """'FID −2.65'"""
+    return f"{published(claim.metric)} {number.change(claim.change, None, None)}"
+
+
+def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
+    """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
+    reason = claim.why or MEANING.get(claim.verdict or "", "")
+    if claim.verdict == "not comparable":
+        return f"Not held against it: {reason}."
+    if not claim.seen:
+        return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
+    metric, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
+    if row is None:
+        return ""
+    word = "" if row.exploratory else f", {row.verdict}"
+    sentence = (
+        f"Our {lowered(metric.label)} stands for {published(claim.metric)} ({direction(metric)}): "
+        f"{number.change(row.mean, row.low, row.high)}{word}" + (f": {reason}." if reason else ".")
+    )
+    first = result.effect(arm.name, result.primary.name)
+    leans = "better" if ((row.mean or 0.0) > 0) == (metric.better == "higher") else "worse"
+    if (
+        first is not None
+        and metric.name != result.primary.name
+        and first.verdict in ("better", "worse")
+        and first.verdict != leans
+    ):
+        sentence += (
+            f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
+            f"{verb(arm.label)} {first.verdict}."
+        )
+    return sentence

@@ -1,0 +1,1 @@
+"""Verdicts: effects, tests, tables, figures and the report page.  Imports no torch."""
