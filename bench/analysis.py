@@ -23,11 +23,11 @@ import numpy as np
 from fulcrum.files.sealed import seal
 from fulcrum.judge.page import write
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.result import StudyState, assemble_result, collect
-from fulcrum.study.judge.shown_metrics import SHOWN
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.arm_cost import TimedCost
-from fulcrum.study.run.layout import Layout, lay_out, measuring
+from fulcrum.studies.arm_cost import TimedCost
+from fulcrum.studies.cell import Layout, lay_out, measuring
+from fulcrum.studies.metrics import SHOWN
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.result import StudyState, assemble_result, collect
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")
 PIXEL = (

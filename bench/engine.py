@@ -140,9 +140,9 @@ def train(place: Path, seeds: list[int], lanes: int) -> Trained:
     """Cells that are only trained, in new workers; all of one graph."""
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.spec.run import System
-    from fulcrum.study.plan.plan import Plan
-    from fulcrum.study.run.layout import lay_out, measuring
-    from fulcrum.study.run.workers.runner import Work, run_all
+    from fulcrum.studies.cell import lay_out, measuring
+    from fulcrum.studies.plan import Plan
+    from fulcrum.studies.runner import Work, run_all
 
     plan = Plan(
         title="Engine",

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import stdtr
 
 from fulcrum.judge.statistics import adjusted, half_widths, pairs_needed
-from fulcrum.study.judge.main_effects import few_seeds
-from fulcrum.study.plan.fraction import FractionTable, fraction_table
+from fulcrum.studies.effects import few_seeds
+from fulcrum.studies.fraction import FractionTable, fraction_table
 
 STUDIES = 4000
 ALPHA = 0.05

@@ -169,10 +169,10 @@ def checkpoints(count: int, folder: Path) -> LoadResult:
 
 def cells(count: int, folder: Path) -> LoadResult:
     from fulcrum.levers.catalog import CATALOG
-    from fulcrum.study import study_run
-    from fulcrum.study.judge.shown_metrics import SHOWN
-    from fulcrum.study.run import arm_cost
-    from fulcrum.study.run.workers.runner import Lane
+    from fulcrum.studies import arm_cost
+    from fulcrum.studies import study as study_run
+    from fulcrum.studies.metrics import SHOWN
+    from fulcrum.studies.runner import Lane
     from tests.study.small import finish_cell, plan
 
     arms = tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, 10))

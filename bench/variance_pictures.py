@@ -13,10 +13,9 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.evaluation import SEED, Held, prompts
 from fulcrum.measure.features.extractor import attributes
 from fulcrum.measure.metrics.means import score
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.cell import Cell
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies.cell import Cell, lay_out
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.plan_file import from_plain
 from fulcrum.training.painter import Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.start_weights import trained_weights

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 HEAVY = (
-    "fulcrum.study.study_run",
+    "fulcrum.studies.study",
     "fulcrum.training.session",
     "fulcrum.training.sharded_checkpoint",
     "fulcrum.networks.captioning.recaption",

@@ -28,7 +28,7 @@ from fulcrum.levers.catalog import read_phrase
 from fulcrum.measure import pictures as decoded_picture
 from fulcrum.measure.pictures import PictureSet
 from fulcrum.spec.errors import FulcrumError, shown_lines
-from fulcrum.study.plan import plan_file
+from fulcrum.studies import plan_file
 from fulcrum.training import checkpoint
 from fulcrum.training.interop import diffusers
 

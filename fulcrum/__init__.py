@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fulcrum.notebook import FinishedRun, Measurements, Study
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import RunSpec
-    from fulcrum.study.plan.plan import Plan
+    from fulcrum.studies.plan import Plan
     from fulcrum.training.feed import Feed
     from fulcrum.training.step import Step
     from fulcrum.training.trained_run import TrainedRun
@@ -50,7 +50,7 @@ __all__ = [
 
 # A first import binds a package's name in its parent. These three rooms are imported before the functions of their names
 # are defined, so that no later import takes `fulcrum.train` away from the function: docs/decisions/0020-public-api.md.
-for _room in ("measure", "study"):
+for _room in ("measure",):
     import_module(f"{__name__}.{_room}")
 
 Files = Iterable[str | Path]
@@ -255,9 +255,9 @@ def study(
     from fulcrum.levers.catalog import with_files
     from fulcrum.notebook import Study
     from fulcrum.spec.errors import BadInput
-    from fulcrum.study.plan.plan import Plan
-    from fulcrum.study.plan.plan_file import EXAMPLE, from_person, load
-    from fulcrum.study.study_run import run
+    from fulcrum.studies.plan import Plan
+    from fulcrum.studies.plan_file import EXAMPLE, from_person, load
+    from fulcrum.studies.study import run
     from fulcrum.training.dist.compiled_code import compiles_here
 
     if isinstance(plan, str | Path):

@@ -357,7 +357,7 @@ PROMISES = (
         "Died MemoryError",
     ),
     PromiseMutant(
-        "a plan has any number of seeds", "fulcrum/study/plan/plan.py",
+        "a plan has any number of seeds", "fulcrum/studies/plan.py",
         "        if len(seeds) > MOST_SEEDS:\n", "        if False:\n",
         "tests/study/test_plan_limits.py",
     ),

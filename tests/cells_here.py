@@ -7,10 +7,10 @@ from pathlib import Path
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure import evaluation as run_evaluation
 from fulcrum.measure import preview
-from fulcrum.study import study_run
-from fulcrum.study.run import arm_cost
-from fulcrum.study.run.workers.runner import Lane
-from fulcrum.study.run.workers.worker import answer
+from fulcrum.studies import arm_cost
+from fulcrum.studies import study as study_run
+from fulcrum.studies.runner import Lane
+from fulcrum.studies.worker import answer
 
 KEPT = tempfile.TemporaryDirectory(prefix="fulcrum-cells-")  # what cells encode and hold their pictures against
 

@@ -287,8 +287,8 @@ def test_a_filler_that_stands_in_no_file_is_refused(tmp_path):
 
 IMPORTS = (
     "from fulcrum import study, train, measure",
-    "import fulcrum.study.plan.plan, fulcrum.training.build, fulcrum.judge.card",
-    "from fulcrum.study.plan.plan_file import load",
+    "import fulcrum.studies.plan, fulcrum.training.build, fulcrum.judge.card",
+    "from fulcrum.studies.plan_file import load",
     "from fulcrum.train import build",
     "import importlib; importlib.import_module('fulcrum.judge.card')",
 )

@@ -233,8 +233,8 @@ def _below(path: Path, folder: Path) -> str:
 def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     from fulcrum.advise.subjects.planned_study import read_study
     from fulcrum.levers.catalog import with_files
-    from fulcrum.study.plan.plan import Plan
-    from fulcrum.study.plan.plan_file import from_person
+    from fulcrum.studies.plan import Plan
+    from fulcrum.studies.plan_file import from_person
 
     fields = _toml(path)
     unknown = [name for name in fields if name not in Plan.model_fields]

@@ -12,7 +12,7 @@ from fulcrum.checkup.study_checkup import kept_checkup, study_checkup
 from fulcrum.data.stores.picture_store import ABOUT
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.kept import bears_study
+from fulcrum.studies.kept import bears_study
 from fulcrum.training.trained_run import KEY
 
 Say = Callable[[str], None]

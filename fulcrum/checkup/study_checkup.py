@@ -10,11 +10,11 @@ from fulcrum.files.paths import reason
 from fulcrum.files.sealed import CHECK, is_intact, read_json
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.kept import RESULT
-from fulcrum.study.kept_verdicts import verify
-from fulcrum.study.plan.frozen_plan import NAME
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.kept_cells import KEPT_HINT
+from fulcrum.studies.frozen_plan import NAME
+from fulcrum.studies.kept import RESULT
+from fulcrum.studies.kept_cells import KEPT_HINT
+from fulcrum.studies.plan_file import from_plain
+from fulcrum.studies.verify import verify
 
 REWRITE_HINT = "start the study's command again: it is written anew, and finished cells are kept"
 MOST = 20  # differences that are named

@@ -27,8 +27,8 @@ from fulcrum.report.evidence.decisions.measured_rows import rows as measured_row
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import SCIENCE
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.plan_file import load
 from tests.advise.fake_measured import HERE, row, rows, table
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from PIL import Image
 from fulcrum.cli import app, main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import parse
-from fulcrum.study.plan.plan_file import SHIPPED
+from fulcrum.studies.plan_file import SHIPPED
 from tools.pages.command_pages import every_command
 
 ROOT = Path(__file__).parents[2]

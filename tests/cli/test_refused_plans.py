@@ -11,9 +11,9 @@ from PIL import Image
 
 from fulcrum.cli import main
 from fulcrum.levers.catalog import with_files
-from fulcrum.study import study_run
-from fulcrum.study.plan.plan_file import from_person
-from fulcrum.study.run.workers.worker import answer
+from fulcrum.studies import study as study_run
+from fulcrum.studies.plan_file import from_person
+from fulcrum.studies.worker import answer
 from tests.cells_here import Here, all_here
 
 SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "data.source.count=64", "sample.steps=2")

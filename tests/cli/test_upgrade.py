@@ -8,9 +8,9 @@ from fulcrum.cli import main
 from fulcrum.cli.trained import runs
 from fulcrum.spec import edit
 from fulcrum.spec.run import SCIENCE
-from fulcrum.study.plan import frozen_plan
-from fulcrum.study.plan.frozen_plan import changed_since, freeze
-from fulcrum.study.plan.plan import Plan
+from fulcrum.studies import frozen_plan
+from fulcrum.studies.frozen_plan import changed_since, freeze
+from fulcrum.studies.plan import Plan
 from fulcrum.training import run_folder
 
 SMALL = ("budget.batch=8", "data.source.count=16", "model.width=32", "model.heads=2", "sample.steps=2")

@@ -24,8 +24,8 @@ from fulcrum.measure.preview import PreviewPlan, previews
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import evaluation_points
-from fulcrum.study.run.measuring.evaluation_points import Points, quality_of
+from fulcrum.studies import cell as evaluation_points
+from fulcrum.studies.cell import Points, quality_of
 from fulcrum.training.average import shared_weights
 from fulcrum.training.dist.ranks import ALONE, start
 from fulcrum.training.painter import Painter

@@ -6,10 +6,10 @@ from fulcrum.judge.card import NotComparable, compatible
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.evaluation import Held, loss_of
 from fulcrum.measure.metrics.means import ValidationLoss
-from fulcrum.study.judge.findings import effects_on
-from fulcrum.study.judge.remarks import remarks
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.plan import Plan
+from fulcrum.studies.arms import prove
+from fulcrum.studies.effects import effects_on
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.result import remarks
 from fulcrum.training.feed import Feed
 
 

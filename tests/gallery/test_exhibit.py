@@ -13,8 +13,8 @@ from fulcrum.gallery.exhibit import arms_of, named_runs
 from fulcrum.judge import page
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.study_run import run
+from fulcrum.studies.plan_file import load
+from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.gallery.conftest import desk_of
 

@@ -12,7 +12,7 @@ from fulcrum.levers.catalog import foreign_code, read_phrase, require_unchanged,
 from fulcrum.measure.user_metrics import load as load_metrics
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.run.workers.worker import answer
+from fulcrum.studies.worker import answer
 
 LEVER = """
 from typing import ClassVar

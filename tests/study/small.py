@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fulcrum.files.sealed import write_sealed
 from fulcrum.measure.preview import hashes
-from fulcrum.study.plan.plan import Plan
+from fulcrum.studies.plan import Plan
 
 PIXEL = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

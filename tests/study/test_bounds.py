@@ -3,7 +3,7 @@
 import pytest
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.plan_file import load
+from fulcrum.studies.plan_file import load
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.preview import read_lines, write_curve
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.run import System
-from fulcrum.study.judge.result import assemble_result
-from fulcrum.study.run.arm_cost import COSTS, read_costs
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.cell_training import run_cell
-from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.studies.arm_cost import COSTS, read_costs
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.cell_training import run_cell
+from fulcrum.studies.result import assemble_result
 from tests.cells_here import lighten
 from tests.study.small import plan
 

@@ -5,10 +5,10 @@ import pytest
 
 from fulcrum.levers.base import Claim
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.claims import claim_verdict, claimed_direction, scope_of, study_claims
-from fulcrum.study.judge.findings import effects_on
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.plan_file import from_plain
+from fulcrum.studies.arms import prove
+from fulcrum.studies.claims import claim_verdict, claimed_direction, scope_of, study_claims
+from fulcrum.studies.effects import effects_on
+from fulcrum.studies.plan_file import from_plain
 from tests.study.small import SMALL, cells_of, plan
 
 METRICS = ("frechet", "mmd", "validation_loss")

@@ -13,13 +13,11 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.capacity import PROCESS, room
-from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.run.workers.torchrun_cell import verdict, wait_for_launcher
-from fulcrum.study.study_run import run
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.frozen_plan import freeze
+from fulcrum.studies.runner import PROCESS, Lane, Work, room, run_all
+from fulcrum.studies.study import run
+from fulcrum.studies.torchrun_cell import verdict, wait_for_launcher
 from tests.study.small import descendants, plan, told
 
 GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luck", "hint": ""}
@@ -53,9 +51,7 @@ def test_one_process_per_cell_is_the_plan_that_it_was(tmp_path):
 
 def ranks(of):
     return sorted(
-        pid
-        for pid in descendants(of)
-        if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.study.run.workers.torchrun_cell" in told(pid)
+        pid for pid in descendants(of) if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.studies.torchrun_cell" in told(pid)
     )
 
 
@@ -110,7 +106,7 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
     work = Work(tmp_path, System(processes=2), measuring(asked), ())
     for number in (signal.SIGKILL, signal.SIGTERM):
         worker = subprocess.Popen(
-            [sys.executable, "-m", "fulcrum.study.run.workers.worker_start", str(os.getpid())],
+            [sys.executable, "-m", "fulcrum.studies.worker_start", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

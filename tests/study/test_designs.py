@@ -4,15 +4,13 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.contrast import axis, interactions, scales, trends
-from fulcrum.study.judge.findings import effects_on
-from fulcrum.study.judge.remarks import remarks
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.design import wanted
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.arm_cost import declared
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies.arm_cost import declared
+from fulcrum.studies.arms import prove, wanted
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.effects import axis, effects_on, interactions, scales, trends
+from fulcrum.studies.plan_file import from_plain
+from fulcrum.studies.power import estimate
+from fulcrum.studies.result import remarks
 from tests.study.small import SMALL, cells_of, plan
 
 SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]

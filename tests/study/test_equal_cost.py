@@ -4,12 +4,11 @@ import pytest
 
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
-from fulcrum.study.judge.findings import effects_on
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.run.arm_cost import TimedCost
-from fulcrum.study.run.layout import lay_out, measuring, unmeasured_on_the_way
-from fulcrum.study.run.measuring.evaluation_points import point_path
+from fulcrum.studies.arm_cost import TimedCost
+from fulcrum.studies.arms import prove
+from fulcrum.studies.cell import lay_out, measuring, point_path, unmeasured_on_the_way
+from fulcrum.studies.effects import effects_on
+from fulcrum.studies.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
 from tests.study.small import cells_of, finish_cell, plan
 
 

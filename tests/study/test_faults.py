@@ -10,11 +10,11 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.judge.remarks import remarks
-from fulcrum.study.plan import fingerprint
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.fingerprint import fingerprints, fitting
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies import proof as fingerprint
+from fulcrum.studies.arms import prove
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.proof import fingerprints, fitting
+from fulcrum.studies.result import remarks
 from fulcrum.training.feed import Feed
 from fulcrum.training.optim.fillers import MuonRule
 from fulcrum.training.session import Order, perform

@@ -8,14 +8,12 @@ import pytest
 
 from fulcrum.judge.card import NotComparable
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge import result
-from fulcrum.study.judge.contrast import interactions, trends
-from fulcrum.study.judge.findings import all_findings, confirmed, effects_on, judged
-from fulcrum.study.judge.pairing import not_stopped
-from fulcrum.study.judge.shown_metrics import SHOWN, shown_metric
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies import result
+from fulcrum.studies.arms import prove
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.effects import all_findings, confirmed, effects_on, interactions, judged, trends
+from fulcrum.studies.metrics import SHOWN, not_stopped, shown_metric
+from fulcrum.studies.plan_file import from_plain
 from fulcrum.training.dist.machine import MACHINE
 from tests.study.small import cells_of, plan
 
@@ -307,7 +305,7 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
 
 
 def test_cells_that_were_not_left_alone_are_told_of():
-    from fulcrum.study.judge.remarks import disturbed
+    from fulcrum.studies.result import disturbed
 
     well = {"result": {"skipped": 0}}
     back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}

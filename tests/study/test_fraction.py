@@ -8,11 +8,10 @@ from pydantic import ValidationError
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.arms import prove, prove_levers
-from fulcrum.study.plan.design import wanted
-from fulcrum.study.plan.fraction import SIZES, alias_strings, fraction_table
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies.arms import prove, prove_levers, wanted
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.fraction import SIZES, alias_strings, fraction_table
+from fulcrum.studies.plan_file import from_plain
 from tests.study.fractional import FOUR, fraction, levers
 from tests.study.small import plan
 

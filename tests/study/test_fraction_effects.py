@@ -6,16 +6,14 @@ import pytest
 from fulcrum.judge.page import render
 from fulcrum.judge.schema import ArmCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.main_effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.design import wanted
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.fraction import alias_strings, fraction_table
-from fulcrum.study.plan.fraction_power import fraction_detectable, one_at_a_time
-from fulcrum.study.plan.outline import outline
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers.capacity import room
-from fulcrum.study.study_run import run
+from fulcrum.studies.arms import prove, wanted
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
+from fulcrum.studies.fraction import alias_strings, fraction_table
+from fulcrum.studies.outline import outline
+from fulcrum.studies.power import estimate, fraction_detectable, one_at_a_time
+from fulcrum.studies.runner import room
+from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.fractional import FOUR, fraction, levers
 from tests.study.small import cells_of

@@ -9,13 +9,12 @@ from fulcrum.judge.page import notice, read, settle
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.preview import append_to_curve, read_lines, write_curve
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.result import probes
-from fulcrum.study.plan.fingerprint import is_proven
-from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.arm_cost import read_costs
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.studies.arm_cost import read_costs
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.frozen_plan import freeze
+from fulcrum.studies.plan_file import load
+from fulcrum.studies.proof import is_proven
+from fulcrum.studies.result import probes
 from tests.study.small import plan
 
 NESTED = '{"a": ' + "[" * 200_000

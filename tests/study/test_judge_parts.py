@@ -8,12 +8,13 @@ from scipy.stats import norm, t
 
 from fulcrum.judge.looks import Answer, looks_of
 from fulcrum.judge.statistics import kept_share, paired_effect
-from fulcrum.study.judge import fraction_result, main_effects, result
-from fulcrum.study.judge.equal_cost import fronts
-from fulcrum.study.judge.margins import margins, not_learned
-from fulcrum.study.judge.sequence import ending
-from fulcrum.study.plan.fraction_power import contrast_detectable
-from fulcrum.study.plan.power import detectable
+from fulcrum.studies import effects as main_effects
+from fulcrum.studies import result
+from fulcrum.studies import result as fraction_result
+from fulcrum.studies.equal_cost import fronts
+from fulcrum.studies.metrics import margins, not_learned
+from fulcrum.studies.power import contrast_detectable, detectable
+from fulcrum.studies.sequence import ending
 from tests.study.small import plan
 
 LOOKS = (8, 12, 16)

@@ -17,11 +17,10 @@ from fulcrum.measure import evaluation as judging
 from fulcrum.measure.evaluation import Bench, Sources, measures, require_known
 from fulcrum.measure.features.extractor import Extractor
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan import requirements
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.cell import Measuring
-from fulcrum.study.run.layout import lay_out
+from fulcrum.studies import proof as requirements
+from fulcrum.studies.cell import Measuring, lay_out
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.plan_file import from_plain
 from tests.fake_emoji import Renderer, write_packages
 
 WIDTH = 24

@@ -11,14 +11,13 @@ from fulcrum.cli import app
 from fulcrum.files.sealed import read_json, sealed
 from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.kept import judged_again, keep, read_facts, rerun
-from fulcrum.study.kept_verdicts import results, verify
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.kept_cells import KeptCells, unpack
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.study_merge import merge
-from fulcrum.study.study_run import run
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.kept import judged_again, keep, read_facts, rerun
+from fulcrum.studies.kept_cells import KeptCells, unpack
+from fulcrum.studies.merge import merge
+from fulcrum.studies.plan_file import load
+from fulcrum.studies.study import run
+from fulcrum.studies.verify import results, verify
 from tests.cells_here import all_here
 from tests.study.small import SMALL, finish_cell
 

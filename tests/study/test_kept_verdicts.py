@@ -9,13 +9,11 @@ import pytest
 from fulcrum.files.sealed import sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import kept_verdicts
-from fulcrum.study.judge.margins import not_learned
-from fulcrum.study.judge.pairing import values_of
-from fulcrum.study.kept import read_facts
-from fulcrum.study.kept_contents import write_contents
-from fulcrum.study.kept_verdicts import WORDS, differences, migrate, results, verify
-from fulcrum.study.run.kept_line import fault_of_line
+from fulcrum.studies import verify as kept_verdicts
+from fulcrum.studies.kept import read_facts, write_contents
+from fulcrum.studies.kept_cells import fault_of_line
+from fulcrum.studies.metrics import not_learned, values_of
+from fulcrum.studies.verify import WORDS, differences, migrate, results, verify
 from tests.study.small import cells_of
 
 EVIDENCE = Path(__file__).parents[2] / "docs/evidence"

@@ -10,7 +10,7 @@ from bench.looks import by_hand, effects_from, studies, tally
 from fulcrum.judge.looks import chance_of_answer, decide, looks_of, nested_signs, spending
 from fulcrum.judge.statistics import adjusted
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.plan_file import from_person, load
+from fulcrum.studies.plan_file import from_person, load
 
 SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\n'
 

@@ -11,11 +11,11 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.run import System
-from fulcrum.study.run.cell import Measuring
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers import runner, signs_of_life
-from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.run.workers.worker_death import Listener
+from fulcrum.studies import runner
+from fulcrum.studies import worker as signs_of_life
+from fulcrum.studies.cell import Measuring, lay_out
+from fulcrum.studies.runner import Lane, Work, run_all
+from fulcrum.studies.worker import Listener
 from tests.study.small import plan
 
 
@@ -164,7 +164,7 @@ def test_a_worker_that_loads_a_library_is_not_taken_for_one_that_stands_still(mo
     monkeypatch.setattr(signs_of_life, "LOOK", 0.05)
     code = """
 import ctypes, time
-from fulcrum.study.run.workers.signs_of_life import LineToStudy
+from fulcrum.studies.worker import LineToStudy
 line = LineToStudy()
 print("a library speaks", flush=True)
 ctypes.PyDLL(None).usleep(900_000)

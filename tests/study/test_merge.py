@@ -11,11 +11,10 @@ from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.cell import failures, finished
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.study_merge import merge
-from fulcrum.study.study_run import run
+from fulcrum.studies.cell import failures, finished, lay_out, measuring
+from fulcrum.studies.merge import merge
+from fulcrum.studies.plan_file import from_plain
+from fulcrum.studies.study import run
 from fulcrum.training.dist.machine import machine_facts, machine_words, unlike
 from tests.cells_here import all_here
 from tests.study.small import SMALL, plan

@@ -14,17 +14,16 @@ from fulcrum.measure.metrics.base import NoValue
 from fulcrum.spec import slots as seam
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import System
-from fulcrum.study import study_run
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.arm_cost import costs
-from fulcrum.study.run.cell import failed, failures, finished
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.measuring import evaluation_points
-from fulcrum.study.run.workers.runner import Work, run_all
-from fulcrum.study.run.workers.worker import answer
-from fulcrum.study.study_run import run
+from fulcrum.studies import cell as evaluation_points
+from fulcrum.studies import study as study_run
+from fulcrum.studies.arm_cost import costs
+from fulcrum.studies.cell import failed, failures, finished, lay_out, measuring
+from fulcrum.studies.frozen_plan import freeze
+from fulcrum.studies.plan_file import from_plain
+from fulcrum.studies.power import estimate
+from fulcrum.studies.runner import Work, run_all
+from fulcrum.studies.study import run
+from fulcrum.studies.worker import answer
 from fulcrum.training import session
 from fulcrum.training.loop import StepCheck
 from tests.cells_here import Here, all_here

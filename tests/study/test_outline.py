@@ -5,11 +5,11 @@ import math
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import StopEarly
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.capacity import Room
+from fulcrum.studies.cell import lay_out, measuring
+from fulcrum.studies.outline import outline
+from fulcrum.studies.plan import StopEarly
+from fulcrum.studies.power import estimate
+from fulcrum.studies.runner import Room
 from tests.study.small import SMALL, finish_cell, plan
 
 ROOM = Room(1, 1, 1e9, 1e8)

@@ -9,19 +9,18 @@ from fulcrum.judge.page import render
 from fulcrum.judge.sentences import answer, base_name
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.judge.findings import effects_on, judged
-from fulcrum.study.judge.remarks import remarks
-from fulcrum.study.plan.arms import bases_of, prove, unequal
-from fulcrum.study.plan.based_arm import InsteadArm, OwnBaseArm
-from fulcrum.study.plan.design import wanted
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.fingerprint import fingerprints
-from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan_file import from_plain, load
-from fulcrum.study.run.arm_cost import costs, declared
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers.capacity import room
-from fulcrum.study.study_run import run
+from fulcrum.studies.arm_cost import costs, declared
+from fulcrum.studies.arms import bases_of, prove, unequal, wanted
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.effects import effects_on, judged
+from fulcrum.studies.outline import outline
+from fulcrum.studies.plan import InsteadArm, OwnBaseArm
+from fulcrum.studies.plan_file import from_plain, load
+from fulcrum.studies.power import estimate
+from fulcrum.studies.proof import fingerprints
+from fulcrum.studies.result import remarks
+from fulcrum.studies.runner import room
+from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.small import cells_of, plan
 

@@ -10,18 +10,18 @@ from pydantic import ValidationError
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import study_run
-from fulcrum.study.judge.margins import margins
-from fulcrum.study.plan import plan_file
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.fingerprint import fitting
-from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.outline import outline
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.plan_file import from_plain, load
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers.capacity import room
+from fulcrum.studies import plan_file
+from fulcrum.studies import study as study_run
+from fulcrum.studies.arms import prove
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.frozen_plan import freeze
+from fulcrum.studies.metrics import margins
+from fulcrum.studies.outline import outline
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.plan_file import from_plain, load
+from fulcrum.studies.power import estimate
+from fulcrum.studies.proof import fitting
+from fulcrum.studies.runner import room
 from tests.study.small import cells_of, plan
 
 ROOT = Path(__file__).parents[2]

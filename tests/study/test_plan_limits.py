@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.cli import LONGEST, main
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.plan_file import from_person
+from fulcrum.studies.plan_file import from_person
 
 PLAN = {"title": "t", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1], "images": 64}
 HUGE = 10**5_000  # Python itself refuses to write it

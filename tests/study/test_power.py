@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fulcrum.judge.statistics import adjusted, half_widths
-from fulcrum.study.plan.power import chance_seen, detectable
+from fulcrum.studies.power import chance_seen, detectable
 
 
 def share_seen(n: int, arms: int, effect: float, studies: int) -> float:

@@ -2,7 +2,7 @@
 
 import json
 
-from fulcrum.study.judge.result import probes
+from fulcrum.studies.result import probes
 
 
 def test_the_table_is_found_beside_the_cells(tmp_path):

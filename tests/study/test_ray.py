@@ -20,12 +20,11 @@ from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers import runner
-from fulcrum.study.run.workers.ray_cluster import LOST, RAY_ADDRESS, _lane, _places, cluster, remote_answer, remote_sight
-from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.study_run import Executor, run
+from fulcrum.studies import runner
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.ray_cluster import LOST, RAY_ADDRESS, _lane, _places, cluster, remote_answer, remote_sight
+from fulcrum.studies.runner import Lane, Work, run_all
+from fulcrum.studies.study import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
 
 ASKED = {"arms": ("bf16_storage",), "images": 160}

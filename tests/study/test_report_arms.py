@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from fulcrum.study.judge.report_arms import label
-from fulcrum.study.plan.arms import Arm
+from fulcrum.studies.arms import Arm
+from fulcrum.studies.result import label
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,12 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.frozen_plan import changed_since, freeze
-from fulcrum.study.plan.plan_file import from_plain
-from fulcrum.study.run.cell import finished
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.capacity import PROCESS, room
-from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.study_run import run
+from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.frozen_plan import changed_since, freeze
+from fulcrum.studies.plan_file import from_plain
+from fulcrum.studies.power import estimate
+from fulcrum.studies.runner import PROCESS, Lane, Work, room, run_all
+from fulcrum.studies.study import run
 from tests.cells_here import Here, all_here
 from tests.study.small import SMALL, plan
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.judge.result import StudyState, assemble_result
-from fulcrum.study.judge.shown_metrics import SHOWN
-from fulcrum.study.run.arm_cost import TimedCost
-from fulcrum.study.run.layout import lay_out, measuring
+from fulcrum.studies.arm_cost import TimedCost
+from fulcrum.studies.cell import lay_out, measuring
+from fulcrum.studies.metrics import SHOWN
+from fulcrum.studies.result import StudyState, assemble_result
 from tests.study.small import finish_cell, plan
 
 

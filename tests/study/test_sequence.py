@@ -9,15 +9,14 @@ import pytest
 from fulcrum.judge import schema as certainty
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import TrainingFailed
-from fulcrum.study import study_run
-from fulcrum.study.judge.result import StudyState, assemble_result
-from fulcrum.study.judge.sequence import sequence
-from fulcrum.study.judge.shown_metrics import SHOWN
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.run.cell import write_failure
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.runner import Lane
-from fulcrum.study.study_run import run
+from fulcrum.studies import study as study_run
+from fulcrum.studies.arms import prove
+from fulcrum.studies.cell import lay_out, measuring, write_failure
+from fulcrum.studies.metrics import SHOWN
+from fulcrum.studies.result import StudyState, assemble_result
+from fulcrum.studies.runner import Lane
+from fulcrum.studies.sequence import sequence
+from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.small import cells_of, finish_cell, plan
 

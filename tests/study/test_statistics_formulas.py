@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal, norm, skew, t
 
 from fulcrum.judge.looks import error_by_hand, looks_of
 from fulcrum.judge.statistics import adjusted, flipped_statistics, kept_share, oddities, shared_scatter
-from fulcrum.study.judge.main_effects import few_seeds
-from fulcrum.study.judge.statistics.early_stop import hopeless
+from fulcrum.studies.effects import few_seeds
+from fulcrum.studies.sequence import hopeless
 
 SKEWED = ["the differences are skewed"]
 

@@ -12,11 +12,11 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study.plan.arms import prove
-from fulcrum.study.plan.frozen_plan import freeze
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.workers.runner import Lane
-from fulcrum.study.study_run import run
+from fulcrum.studies.arms import prove
+from fulcrum.studies.frozen_plan import freeze
+from fulcrum.studies.plan_file import load
+from fulcrum.studies.runner import Lane
+from fulcrum.studies.study import run
 from tests.study.small import SMALL, plan
 
 

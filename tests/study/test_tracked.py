@@ -8,14 +8,13 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
-from fulcrum.study import study_run
-from fulcrum.study.plan.frozen_plan import changed_since, freeze
-from fulcrum.study.plan.plan_file import load
-from fulcrum.study.run.cell import Tracked, finished
-from fulcrum.study.run.cell_training import run_cell
-from fulcrum.study.run.layout import lay_out, measuring
-from fulcrum.study.run.workers.runner import Lane, Work, run_all
-from fulcrum.study.study_run import run
+from fulcrum.studies import study as study_run
+from fulcrum.studies.cell import Tracked, finished, lay_out, measuring
+from fulcrum.studies.cell_training import run_cell
+from fulcrum.studies.frozen_plan import changed_since, freeze
+from fulcrum.studies.plan_file import load
+from fulcrum.studies.runner import Lane, Work, run_all
+from fulcrum.studies.study import run
 from tests.cells_here import Here, lighten
 from tests.fake_wandb import WANDB
 from tests.study.small import plan

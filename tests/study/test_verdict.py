@@ -7,7 +7,7 @@ import pytest
 
 from fulcrum.judge.card import Better
 from fulcrum.judge.statistics import PairedEffect, Verdict, judge, oddities, paired_effect
-from fulcrum.study.judge.contrast import interaction
+from fulcrum.studies.effects import interaction
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:

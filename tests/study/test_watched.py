@@ -11,12 +11,12 @@ from fulcrum.cli import main
 from fulcrum.judge.page import read, render
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
-from fulcrum.study import study_rounds, study_run
-from fulcrum.study.judge.result import StudyState, assemble_result
-from fulcrum.study.run.clock import NAME as TIMINGS
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.progress import CellTimes, TimeLeft, _stand, line, standing
-from fulcrum.study.run.workers.runner import Board
+from fulcrum.studies import study as study_rounds
+from fulcrum.studies import study as study_run
+from fulcrum.studies.arm_cost import NAME as TIMINGS
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.result import StudyState, assemble_result
+from fulcrum.studies.runner import Board, CellTimes, TimeLeft, _stand, line, standing
 from fulcrum.training.cost_record import count_training
 from tests.study.small import plan
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fulcrum.spec.run import System
-from fulcrum.study.run.workers import signs_of_life, worker
+from fulcrum.studies import worker
+from fulcrum.studies import worker as signs_of_life
 
 
 def test_a_worker_that_is_stopped_prints_no_traceback(monkeypatch):
@@ -22,7 +23,7 @@ def test_a_worker_that_is_stopped_prints_no_traceback(monkeypatch):
     monkeypatch.setattr(signs_of_life, "LineToStudy", lambda: None)  # it would take this process's standard output
     monkeypatch.setattr(gc, "disable", lambda: None)  # of this process
     with pytest.raises(SystemExit) as end:
-        runpy.run_module("fulcrum.study.run.workers.worker_start", run_name="__main__")
+        runpy.run_module("fulcrum.studies.worker_start", run_name="__main__")
     assert end.value.code == 130
 
 

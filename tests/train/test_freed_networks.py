@@ -10,8 +10,8 @@ from fulcrum.measure import evaluation as run_evaluation
 from fulcrum.measure import preview
 from fulcrum.measure.preview import PreviewPlan, previewing
 from fulcrum.spec.run import System
-from fulcrum.study.run.measuring import evaluation_points
-from fulcrum.study.run.measuring.evaluation_points import Points
+from fulcrum.studies import cell as evaluation_points
+from fulcrum.studies.cell import Points
 from fulcrum.training.painter import KnownPrompts, Painter
 from fulcrum.training.session import Order, perform
 

@@ -17,10 +17,10 @@ from fulcrum.spec.edit import key, put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.plan_file import from_person
-from fulcrum.study.plan.requirements import with_primary
-from fulcrum.study.study_run import run as run_study
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.plan_file import from_person
+from fulcrum.studies.proof import with_primary
+from fulcrum.studies.study import run as run_study
 from fulcrum.training.feed import Feed
 from fulcrum.training.run_folder import open_folder
 from fulcrum.training.session import Order, perform

@@ -9,7 +9,7 @@ from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
 from fulcrum.advise.hierarchy.measured_effect import known_effects
 from fulcrum.advise.hierarchy.next_plan import next_plan
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.study.plan.plan import Plan
+from fulcrum.studies.plan import Plan
 
 PAGE = "advice.md"
 RUN = "spark"

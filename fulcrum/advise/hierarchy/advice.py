@@ -24,8 +24,8 @@ from fulcrum.measure.evaluation import can_measure
 from fulcrum.report.evidence.decisions.decision import SAME_TIME
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.requirements import PRIMARY_ANYWHERE
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.proof import PRIMARY_ANYWHERE
 
 Known = Literal["measured here", "measured elsewhere", "claimed only", "nobody knows"]
 Outcome = Literal["help", "unclear", "no difference", "hurt"]

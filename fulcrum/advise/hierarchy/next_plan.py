@@ -13,13 +13,12 @@ from fulcrum.files.atomic import write_new
 from fulcrum.judge.statistics import pairs_needed
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.plan.estimate import estimate
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.plan.plan_file import from_person
-from fulcrum.study.plan.power import chance_seen
-from fulcrum.study.plan.requirements import with_primary
-from fulcrum.study.run.layout import lay_out
-from fulcrum.study.run.workers.capacity import room
+from fulcrum.studies.cell import lay_out
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.plan_file import from_person
+from fulcrum.studies.power import chance_seen, estimate
+from fulcrum.studies.proof import with_primary
+from fulcrum.studies.runner import room
 
 ARMS = 3
 FIRST_LOOK, STEP, MOST_PAIRS = 8, 4, 16  # more pairs than the first look are added only where a lever is undecided

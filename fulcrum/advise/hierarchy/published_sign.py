@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fulcrum.advise.hierarchy.measured_effect import MeasuredEffect
 from fulcrum.levers.base import Claim
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.judge.claims import claimed_direction
+from fulcrum.studies.claims import claimed_direction
 
 VOTES = {"better": 1.0, "worse": -1.0, "none": 0.0}
 

@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue
-from fulcrum.study.plan.arms import Arm, prove
-from fulcrum.study.plan.based_arm import BasedArm
-from fulcrum.study.plan.plan import Plan
+from fulcrum.studies.arms import Arm, prove
+from fulcrum.studies.plan import BasedArm, Plan
 
 
 class PlannedStudy(NamedTuple):

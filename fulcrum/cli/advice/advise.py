@@ -82,7 +82,7 @@ def advise_command(
 def _back_test(known: "Catalogue", out: Path, measured: Path | None, as_json: bool) -> None:
     from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
     from fulcrum.advise.hierarchy.measured_effect import known_effects
-    from fulcrum.study.plan.plan import Plan
+    from fulcrum.studies.plan import Plan
 
     scores = back_test(known_effects(known, out, measured), known, Plan.model_fields["primary"].default)
     emit({"scores": [score.plain() for score in scores]}, as_json, back_test_text(scores))

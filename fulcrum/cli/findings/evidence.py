@@ -28,8 +28,8 @@ def evidence_command(
     The same studies give the same files, byte for byte.
     """
     from fulcrum.levers.catalog import CATALOG
+    from fulcrum.studies.verify import results
     from fulcrum.study.evidence_files import write
-    from fulcrum.study.kept_verdicts import results
 
     with awaited(f"judging the studies of {folder} again, and drawing their page", say):
         studies = results(folder, CATALOG)

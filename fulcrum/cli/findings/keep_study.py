@@ -30,7 +30,7 @@ def keep_command(
     Asked again, it adds the cells that were finished since. From such a folder another machine goes on: fulcrum study
     merge PLAN FOLDER --out runs, then fulcrum study run PLAN.
     """
-    from fulcrum.study.kept import keep
+    from fulcrum.studies.kept import keep
 
     known, hashes = catalogue(levers)
     command = " ".join(["fulcrum study run", str(plan), *(f"--with {path}" for path in levers or ())])
@@ -58,9 +58,9 @@ def verify_command(
     With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
     the bit.
     """
-    from fulcrum.study.kept import kept_studies
-    from fulcrum.study.kept import rerun as train_again
-    from fulcrum.study.kept_verdicts import named, require_asked, verify
+    from fulcrum.studies.kept import kept_studies
+    from fulcrum.studies.kept import rerun as train_again
+    from fulcrum.studies.verify import named, require_asked, verify
     from fulcrum.training.dist.compiled_code import compiles_here
 
     known, hashes = catalogue(levers)
@@ -115,8 +115,8 @@ def migrate_command(
     Numbers and verdicts must follow from the cells. A study that was run with files of one's own, which are not named
     here, is left as it is.
     """
-    from fulcrum.study.kept import kept_studies
-    from fulcrum.study.kept_verdicts import migrate, own_files, require_asked
+    from fulcrum.studies.kept import kept_studies
+    from fulcrum.studies.verify import migrate, own_files, require_asked
 
     known, hashes = catalogue(levers)
     studies, facts = kept_studies(folder), list[dict[str, str]]()

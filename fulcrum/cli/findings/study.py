@@ -55,15 +55,14 @@ def plan_command(
 
     What study run would refuse is refused here.
     """
-    from fulcrum.study.plan.estimate import estimate
-    from fulcrum.study.plan.fingerprint import is_proven, prove_by_steps
-    from fulcrum.study.plan.frozen_plan import folder_of
-    from fulcrum.study.plan.outline import outline
-    from fulcrum.study.plan.plan_file import load
-    from fulcrum.study.plan.requirements import require_runnable, with_primary
-    from fulcrum.study.run.clock import Clock
-    from fulcrum.study.run.layout import lay_out
-    from fulcrum.study.run.workers.capacity import room
+    from fulcrum.studies.arm_cost import Clock
+    from fulcrum.studies.cell import lay_out
+    from fulcrum.studies.frozen_plan import folder_of
+    from fulcrum.studies.outline import outline
+    from fulcrum.studies.plan_file import load
+    from fulcrum.studies.power import estimate
+    from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, with_primary
+    from fulcrum.studies.runner import room
 
     _require_executor(executor)
     read, (known, hashes) = load(plan), catalogue(levers)
@@ -157,8 +156,8 @@ def run_command(
     Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
     on: watch it with fulcrum report --watch.
     """
-    from fulcrum.study.plan.plan_file import load
-    from fulcrum.study.study_run import Executor, run
+    from fulcrum.studies.plan_file import load
+    from fulcrum.studies.study import Executor, run
     from fulcrum.training.dist.choose_system import thread_count
     from fulcrum.training.dist.compiled_code import compiles_here
 
@@ -226,8 +225,8 @@ def merge_command(
     Finished and failed cells are verified and copied into --out, where nothing is overwritten. The page says which pairs
     ran on unlike machines, and which cells are missing.
     """
-    from fulcrum.study.plan.plan_file import load
-    from fulcrum.study.study_merge import merge
+    from fulcrum.studies.merge import merge
+    from fulcrum.studies.plan_file import load
 
     read, (known, hashes) = load(plan), catalogue(levers)
     command = _command(plan, levers or (), {"--out": out if out != OUT else None})

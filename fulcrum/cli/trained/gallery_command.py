@@ -101,8 +101,8 @@ def _prompts(run: "RunSpec") -> list[str]:
 
 def _folder(study: Path, out: Path, hashes: dict[str, str]) -> Path:
     """Of a study that is named by its folder, or by its plan."""
-    from fulcrum.study.plan.frozen_plan import folder_of, same_but_threads
-    from fulcrum.study.plan.plan_file import load
+    from fulcrum.studies.frozen_plan import folder_of, same_but_threads
+    from fulcrum.studies.plan_file import load
 
     if study.is_dir():
         return study

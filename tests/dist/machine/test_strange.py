@@ -13,8 +13,8 @@ from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.study.plan.plan import Plan
-from fulcrum.study.run.workers.capacity import PROCESS, gpus_of, room
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.runner import PROCESS, gpus_of, room
 from fulcrum.training.build import assemble
 from fulcrum.training.dist.machine import at_hand, moved, require_device, settled
 from fulcrum.training.feed import Feed

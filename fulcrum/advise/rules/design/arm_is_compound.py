@@ -31,7 +31,7 @@ class ArmIsCompound(AuditRule):
                 yield Sighting(arm.at(), f"the arm changes {len(decisions)} decisions: {what}")
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.plan.arms import baseline_of, moves_optimizer
+        from fulcrum.studies.arms import baseline_of, moves_optimizer
 
         controls = {arm.against for arm in study.arms}  # what others are held against is not what the study asks about
         for arm in study.arms if not study.plan.interactions and study.plan.design == "one_at_a_time" else ():

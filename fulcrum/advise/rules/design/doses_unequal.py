@@ -46,7 +46,7 @@ class DosesUnequal(AuditRule):
                         )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.plan.arms import unequal
+        from fulcrum.studies.arms import unequal
 
         for found in unequal(study.arms):
             yield Sighting("arms", found.text)

@@ -41,7 +41,7 @@ class OptimizerArmMovesMore(AuditRule):
                     )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
-        from fulcrum.study.plan.arms import moves_optimizer
+        from fulcrum.studies.arms import moves_optimizer
 
         for arm in study.arms:
             for label in arm.labels:

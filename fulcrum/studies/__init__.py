@@ -1,0 +1,1 @@
+"""Studies of our own trainer: plans, cells, workers, kept results."""

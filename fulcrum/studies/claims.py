@@ -1,0 +1,221 @@
+"""Published claims held against a study: where each applies, and how it fared there.
+
+A claim is held only against its own lever alone, with the published settings, on a baseline and a metric that may stand for
+the published ones. Everywhere else it is "not comparable", with the reason.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from fulcrum.data.fillers import World
+from fulcrum.judge.card import METRICS
+from fulcrum.judge.schema import ClaimResult, Effect
+from fulcrum.judge.sentences import NO_DIFFERENCE
+from fulcrum.levers.base import ANY, Claim
+from fulcrum.levers.catalog import CATALOG
+from fulcrum.networks.fillers import Pixels
+from fulcrum.spec.edit import get, put
+from fulcrum.spec.phrase import Staged
+from fulcrum.spec.remark import Remark, remark
+from fulcrum.spec.run import RunSpec
+from fulcrum.studies.arms import Arm, baseline_of
+from fulcrum.studies.effects import joint_p_values, judged, paired
+from fulcrum.studies.metrics import Measurements
+from fulcrum.studies.plan import Plan
+
+STANDS_FOR = {"fid": "frechet", "cmmd": "mmd"}  # published metric -> ours that stands beside it
+SEAMS = (
+    "data.caption",
+    "flow.time",
+    "flow.predict",
+    "flow.weight",
+    "model.route",
+    "model.condition",
+    "optim.rule",
+    "average",
+    "sample.guide",
+)  # fmt: skip
+
+ClaimVerdict = Literal["replicated", "contradicted", "opposite here", "underpowered", "out of scope", "not comparable"]
+Scope = Literal["same", "scaled"]
+
+
+Fared = tuple[ClaimVerdict, Remark | None]  # how a claim fared, and the reason where that alone does not say it
+
+
+def seen_as(claim: Claim, metrics: Collection[str]) -> str:
+    """Name of our metric that a claim is held against; empty: this study has none."""
+    name = claim.metric if claim.metric in METRICS else STANDS_FOR.get(claim.metric, "")
+    return name if name in metrics else ""
+
+
+def not_comparable(
+    plan: Plan, arms: Sequence[Arm], arm: Arm, lever: Any, claim: Claim, metrics: Collection[str]
+) -> Remark | None:
+    """Why a claim cannot be held against an arm; None: it can."""
+    base = baseline_of(arm, arms)
+    if plan.design == "fractional":
+        return remark(
+            "mean-over-others",
+            "it is about adding the lever to a plain recipe, and here its effect is a mean over settings of the others",
+        )
+    if lever in arm.removed:
+        return remark(
+            "taken-from-stack",
+            "it is about adding the lever to a plain recipe, and here the lever is taken from a stack",
+        )
+    if arm.compound:
+        return remark("compound", "it is about this lever alone, and the arm changes more")
+    if isinstance(lever, Staged):
+        return remark("staged", "here the lever is on for a part of the budget only")
+    if claim.also:
+        text = f"the published arm also had {claim.also} on: its number belongs to both"
+        return remark("published-compound", text, also=claim.also)
+    published = {name: claim.settings.get(name, field.default) for name, field in type(lever).model_fields.items()}
+    other = [name for name, value in published.items() if value != ANY and getattr(lever, name) != value]
+    if other:
+        text = f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it is {lever}"
+        return remark("other-settings", text, settings=other)
+    if plan.trunk is not None:
+        return remark("late-change", "the arms begin from a trained trunk: here the lever is a late change")
+    if base.phrase.levers:
+        names = [one.name for one in base.phrase.levers]
+        return remark("baseline-has-levers", f"the baseline already has {', '.join(names)}", levers=names)
+    if unlike := _unlike(base.run, claim):
+        return unlike
+    if plan.judges or not isinstance(base.run.data.source, World):
+        text = "these pictures or their judges are from outside: nothing here stands for the published metric"
+        return remark("pictures-from-outside", text)
+    if seen_as(claim, metrics):
+        return None
+    return remark("no-such-metric", f"no metric of this study stands for {claim.metric}", metric=claim.metric)
+
+
+def _unlike(run: RunSpec, claim: Claim) -> Remark | None:
+    """What a baseline has in place of what the claim's own had; sizes, data and frozen networks may be smaller ones."""
+    if claim.recipe not in CATALOG.recipes:
+        return None
+    published = CATALOG.recipes[claim.recipe]()
+    for path in SEAMS:
+        own, claimed = get(run, path), get(published, path)
+        if own.kind != claimed.kind or (path == "data.caption" and own != claimed):
+            text = f"the baseline has {path} = {own}, where the claim's has {claimed}"
+            return remark("baseline-unlike", text, path=path)
+    if [term.kind for term in run.terms] != [term.kind for term in published.terms] or run.data.stages:
+        return remark("baseline-unlike", "the baseline has terms or stages that the claim's has not", path="terms")
+    if run.precision.storage != published.precision.storage:
+        text = f"the baseline's weights are stored in {run.precision.storage}"
+        return remark("baseline-unlike", text, path="precision.storage")
+    if claim.carries and isinstance(run.encode.codec, Pixels) != isinstance(published.encode.codec, Pixels):
+        text = "one baseline is trained on pixels, the other on latents"
+        return remark("baseline-unlike", text, path="encode.codec")
+    return None
+
+
+def scope_of(claim: Claim, base: Arm) -> Scope | None:
+    """How near a study's setting is to the claim's: its own recipe on its own metric, or one that stands for it; None: the
+    claim's direction does not carry over to another."""
+    known = claim.recipe in CATALOG.recipes
+    own = CATALOG.recipes[claim.recipe]() if known else None
+    at_home = own is not None and put(base.run, "encode", own.encode) == own
+    if at_home and claim.metric in METRICS:
+        return "same"
+    return "scaled" if claim.carries or at_home else None
+
+
+def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
+    """What a claimed change means: FID -3.3 is better, an accuracy of -0.1 is worse. Published distances are better low."""
+    if claim.change == 0.0:
+        return "none"
+    better = METRICS[claim.metric].better if claim.metric in METRICS else "lower"
+    return "better" if (claim.change > 0.0) == (better == "higher") else "worse"
+
+
+def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Fared:
+    """The verdict on a claim that may be held against what was seen, by these rules:
+
+    scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which): only the direction is
+                    compared. A published size never is, and the other direction contradicts nothing: it is "opposite here".
+    scope "same"    the claim's own setting and metric.
+
+    seen \\ claimed         the same direction   the other direction                              none
+    better, worse          replicated           "same": contradicted; "scaled": opposite here    as the other direction
+    tie                    "same": contradicted; "scaled": out of scope                          replicated
+    inconclusive           underpowered
+    failed, not learned    not comparable
+    """
+    claimed = claimed_direction(claim)
+    if seen == "failed":
+        return "not comparable", remark("all-seeds-failed", "every seed of the arm failed")
+    if seen == "not learned":
+        return "not comparable", remark("not-learned", "the baseline has not learned this")
+    if seen == "inconclusive":
+        return "underpowered", None
+    if seen == claimed or (seen == "tie" and claimed == "none"):
+        return "replicated", remark("same-direction", f"the direction is as claimed{where}", scope=scope)
+    if scope == "same":
+        return "contradicted", None
+    if seen == "tie":
+        return "out of scope", remark("no-difference", NO_DIFFERENCE)
+    text = f"the other direction{where}: it says nothing about the claim's own setting"
+    return "opposite here", remark("other-direction", text)
+
+
+class Place(NamedTuple):
+    """A claim, where it meets a study."""
+
+    claim: Claim
+    arm: Arm
+    seen: str  # our metric; empty: none
+    scope: Scope | None
+    reason: Remark | None  # why it is not comparable; None: it is
+
+    @property
+    def held(self) -> bool:
+        return self.scope is not None and not self.reason
+
+
+def study_claims(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
+) -> dict[str, tuple[ClaimResult, ...]]:
+    """Arm -> the claims about its levers with their verdicts, from effects (by metric) that are not yet judged.
+
+    The claims that can be held against the study are one family, over arms and metrics.
+    """
+    places = [
+        Place(claim, arm, seen_as(claim, effects), scope_of(claim, baseline_of(arm, arms)), reason)
+        for arm in arms
+        for lever in (*arm.added, *arm.removed)
+        for claim in lever.card.claims
+        for reason in [not_comparable(plan, arms, arm, lever, claim, effects)]
+    ]
+    asked = {(place.arm.name, place.seen) for place in places if place.held}
+    family = {metric: [row for row in rows if (row.arm, metric) in asked] for metric, rows in effects.items()}
+    p_values = joint_p_values(paired(family.values()), plan.alpha)
+    words = {
+        (row.arm, metric): row.verdict
+        for metric, rows in family.items()
+        for row in judged(plan, arms, measured, metric, rows, p_values)
+    }
+    return {arm.name: tuple(_answered(place, words) for place in places if place.arm is arm) for arm in arms}
+
+
+def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult:
+    word = words.get((place.arm.name, place.seen))
+    fared: Fared | None = None
+    if place.scope is None:
+        text = "its direction is not expected to be the same at another scale"
+        fared = "out of scope", remark("direction-not-carried", text)
+    elif place.reason:
+        fared = "not comparable", place.reason
+    elif word is not None:
+        where = "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
+        fared = claim_verdict(word, place.claim, place.scope, where)
+    verdict, why = fared or (None, None)
+    return ClaimResult(
+        **dict(place.claim),
+        verdict=verdict,
+        seen=place.seen,
+        why=why.text if why else "",
+        codes=(why,) if why else (),
+    )

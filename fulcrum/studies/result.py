@@ -1,0 +1,705 @@
+"""The result of a study as the report shows it."""
+
+import contextlib
+import datetime
+import gc
+import math
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from fulcrum.data.fillers import OneStyle, World
+from fulcrum.files.sealed import read_json
+from fulcrum.judge.looks import looks_of, spending
+from fulcrum.judge.schema import (
+    AliasString,
+    ArmCost,
+    ArmResult,
+    CellCounts,
+    CellResult,
+    ClaimResult,
+    CurvePoint,
+    Effect,
+    FractionFacts,
+    Front,
+    GridArm,
+    Grids,
+    LossPoint,
+    PlanFacts,
+    Probes,
+    Provenance,
+    RateSearch,
+    StudyResult,
+    Target,
+)
+from fulcrum.judge.statistics import PairedEffect, noise_floor, pairs_needed, student_interval
+from fulcrum.measure.preview import read_lines
+from fulcrum.networks.fillers import EmbeddedText
+from fulcrum.spec.edit import explain, get
+from fulcrum.spec.errors import BadInput
+from fulcrum.spec.remark import Remark, remark
+from fulcrum.spec.run import RunSpec
+from fulcrum.spec.words import in_brief
+from fulcrum.studies.arm_cost import TimedCost
+from fulcrum.studies.arms import BASELINE, Arm, baseline_of, bases_of, fraction_of, unequal
+from fulcrum.studies.cell import Cell, Layout, failed, finished, measuring, pictures, read_points
+from fulcrum.studies.claims import study_claims
+from fulcrum.studies.effects import (
+    FractionEffects,
+    all_findings,
+    confirmed,
+    effects_on,
+    fraction_effects,
+    if_learned,
+    interactions,
+    lever_costs,
+    scales,
+    trends,
+)
+from fulcrum.studies.equal_cost import Curves, at_equal_cost, fronts, targets
+from fulcrum.studies.fraction import alias_words, named
+from fulcrum.studies.frozen_plan import added_seeds
+from fulcrum.studies.metrics import (
+    FAMILY,
+    Failures,
+    Measurements,
+    margins,
+    may_differ,
+    metrics_of,
+    not_stopped,
+    other_loss,
+    shown_metric,
+    values_of,
+)
+from fulcrum.studies.plan import Plan
+from fulcrum.studies.power import contrast_detectable, detectable
+from fulcrum.studies.runner import Board
+from fulcrum.studies.sequence import sequence, sequential_findings
+from fulcrum.training.dist.machine import fulcrum_version, machine_words
+
+# --------------------------------------------------------------------------------------------------
+# What a study ran, for its page: the plan's choices, what the baseline is, its data and its text encoder in words.
+
+
+def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
+    run = base.run
+    return PlanFacts(
+        hash=plan.hash,
+        baseline=str(base.phrase),
+        primary_metric=plan.primary,
+        seeds=plan.seeds,
+        images=run.budget.images,
+        smallest_effect=margins(plan, [base], measured, plan.primary).get(base.name, plan.smallest_effect or 0.0),
+        alpha=plan.alpha,
+        threads_per_cell=plan.threads,
+        guidance=float(get(run, "sample.guide.scale")),
+        learning_rate_policy=plan.rate_policy,
+        sample_count=plan.samples,
+        settings=plan.settings,
+        data=_data(run),
+        text=_text(run),
+        looks=plan.looks,
+        spending=spending(plan.looks, plan.alpha),
+    )
+
+
+def baseline_says(plan: Plan, arm: Arm) -> str:
+    """What a baseline is: its recipe, with the levers and settings that every arm has too."""
+    scale = next((one.settings for one in plan.scales if one.name == arm.scale), ())
+    images = (f"budget.images={plan.images}",) if plan.images is not None else ()
+    changed = (*map(str, arm.levers), *plan.settings, *images, *scale)
+    return f"the recipe {arm.phrase.recipe}" + (f" with {', '.join(changed)}" if changed else " as it is")
+
+
+def _data(run: RunSpec) -> str:
+    source, caption = run.data.source, run.data.caption
+    words = f"{caption.style} captions" if isinstance(caption, OneStyle) else in_brief(caption)
+    captions = f"{words}, {run.data.size} px"
+    if type(source) is not World:
+        return f"{in_brief(source)}, {captions}"
+    objects = "one object" if source.max_objects == 1 else f"up to {source.max_objects} objects"
+    kind = "photographed" if source.domain == "real" else "drawn"
+    planted = f", {source.mislabelled:.0%} of them mislabelled" if source.mislabelled else ""
+    return f"the embedded world: {source.count:,} {kind} scenes of {objects}{planted}, {captions}"
+
+
+def _text(run: RunSpec) -> str:
+    text = run.encode.text
+    return f"the embedded encoder, width {text.width}" if isinstance(text, EmbeddedText) else in_brief(text)
+
+
+# --------------------------------------------------------------------------------------------------
+# What a reader must know before believing a study's effects, as remarks.
+
+
+def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()) -> list[Remark]:
+    """What a reader must know before believing the effects."""
+    found = _rates(plan, searches)
+    needed = pairs_needed(plan.alpha)
+    if len(plan.seeds) < needed and plan.design != "fractional":
+        text = (
+            f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}: it takes "
+            f"{needed}. Read the intervals, not the verdicts."
+        )
+        found.append(remark("too-few-seeds", text, pairs=len(plan.seeds), needed=needed))
+    found += [
+        remark("lever-warns", f"{arm.name}: {lever.card.warns}", arm=arm.name, lever=lever.name)
+        for arm in arms
+        for lever in arm.added
+        if lever.card.warns
+    ]
+    for arm in arms:
+        count = len(arm.added) + len(arm.removed)
+        if arm.compound and count > 1:
+            text = f"{arm.name} is a compound of {count} levers: its effect belongs to them together."
+            found.append(remark("compound", text, arm=arm.name, levers=count))
+        found += [remark(label.code, f"{arm.name} {label.text}.", arm=arm.name, **label.values) for label in arm.labels]
+    found += [
+        remark(
+            "other-base",
+            f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is the difference to that.",
+            arm=arm.name,
+            against=arm.against,
+        )
+        for arm in arms
+        if len(bases_of(arm, arms)) > 1
+    ]
+    apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
+    if apart:
+        text = (
+            f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
+            "are not those of what it would be compared with."
+        )
+        found.append(remark("loss-not-compared", text, arms=apart))
+    found += [
+        remark(
+            "evaluated-otherwise",
+            f"{arm.name} is evaluated with other {', '.join(fields)} than what it is compared with.",
+            arm=arm.name,
+            fields=list(fields),
+        )
+        for arm in arms
+        if (fields := may_differ(arm))
+    ]
+    return [*found, *unequal(arms), *_design(plan)]
+
+
+def _design(plan: Plan) -> list[Remark]:
+    """What a plan's design does to the meaning of its effects."""
+    found = list[Remark]()
+    if plan.design == "leave_one_out":
+        text = (
+            "Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
+            "claims are about adding a lever to a plain recipe, and are not held against this."
+        )
+        found.append(remark("leave-one-out", text))
+    if plan.design == "fractional":
+        text = (
+            "A lever's effect is its mean over the settings of the others: published claims are about adding it to a plain "
+            "recipe, and are not held against this. Effects at equal time or FLOPs are not read off a fraction."
+        )
+        found.append(remark("fractional", text))
+    if plan.trunk is not None:
+        text = (
+            f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
+            "effects are those of a late change, not of training with it from the start."
+        )
+        found.append(remark("late-change", text, trunk=plan.trunk, images=plan.trunk_images))
+    return found
+
+
+def disturbed(measured: Measurements) -> list[Remark]:
+    """Cells that are not the trainings that were asked for: steps of theirs were left out, or they were rolled back."""
+    found = []
+    for arm, cells in measured.items():
+        for seed, cell in sorted(cells.items()):
+            result = cell.get("result", {})
+            backs, skipped = len(result.get("rolled_back") or ()), result.get("skipped") or 0
+            if backs or skipped:
+                rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
+                text = f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair counts all the same."
+                found.append(remark("disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs))
+    return found
+
+
+def _rates(plan: Plan, searches: Sequence[RateSearch]) -> list[Remark]:
+    if isinstance(plan.learning_rates, str):
+        text = (
+            f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a "
+            "verdict on an optimizer or a precision holds at this rate only."
+        )
+        return [remark("rates-not-tuned", text, policy=plan.learning_rates)]
+    text = f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the other metrics have not."
+    found = [remark("rates-swept", text)]
+    if edge := [search.arm for search in searches if search.note]:
+        text = f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may find a better."
+        found.append(remark("best-rate-at-edge", text, arms=edge))
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Arms, their cells and their pictures as the report shows them.
+
+
+# Names of levers that are spelled in their own way; longer ones first.
+SPELLED = {
+    "end to end": "End-to-end",
+    "min snr": "Min-SNR",
+    "x prediction": "x-prediction",
+    "bf16": "BF16",
+    "edm": "EDM",
+    "ema": "EMA",
+    "irepa": "iREPA",
+    "lpips": "LPIPS",
+    "repa": "REPA",
+    "sft": "SFT",
+    "snr": "SNR",
+    "sprint": "SPRINT",
+    "tread": "TREAD",
+}
+
+
+def shown_arm(
+    plan: Plan,
+    arm: Arm,
+    arms: Sequence[Arm],
+    cells: Sequence[CellResult],
+    cost: ArmCost | None,
+    claims: Sequence[ClaimResult],
+) -> ArmResult:
+    return ArmResult(
+        name=arm.name,
+        phrase=str(arm.phrase),
+        label=label(arm),
+        says="; ".join(lever.card.says for lever in arm.added) or _says(plan, arm),
+        compound=arm.compound,
+        against="" if baseline_of(arm, arms) is arms[0] else arm.against,
+        scale=arm.scale,
+        labels=tuple(label.text for label in arm.labels),
+        codes=arm.labels,
+        diff=tuple(arm.changes),
+        cost=cost or ArmCost(),
+        claims=tuple(claims),
+        cells=tuple(cells),
+    )
+
+
+def _says(plan: Plan, arm: Arm) -> str:
+    """Of an arm that adds nothing: a stack without one of its levers, or a baseline."""
+    gone = "; ".join(lever.card.says for lever in arm.removed)
+    return f"taken away: {gone}" if gone else baseline_says(plan, arm)
+
+
+def label(arm: Arm) -> str:
+    """What a person calls the arm: "Short captions", "Muon", "BF16 storage"."""
+    if arm.is_baseline:
+        return f"the baseline [{arm.scale}]" if arm.scale else "the baseline"
+    words = re.sub(rf"\b({'|'.join(SPELLED)})\b", lambda word: SPELLED[word[0]], arm.name.replace("_", " "))
+    return words if words.startswith(tuple(SPELLED.values())) else words[:1].upper() + words[1:]
+
+
+def shown_cell(
+    cell: Cell,
+    measured: Mapping[str, Any] | None,
+    board: Board | None,
+    out: Path,
+    curve: Sequence[CurvePoint],
+    most: int,
+    ended: bool,
+    apart: bool,
+    outcome: Mapping[str, Any] | None = None,
+) -> CellResult:
+    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's.
+
+    `outcome` is of a cell that failed by itself.
+    """
+    final = {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
+    if apart:
+        final.pop("validation_loss", None)
+        curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
+    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), measured, most)
+    going = board.state.get(cell.key, "waiting") if board else "waiting"
+    return CellResult(
+        seed=cell.seed,
+        key=cell.key,
+        state="done" if measured else "failed" if outcome else "stopped" if ended else going,
+        budget=cell.run.budget.images,
+        images=measured["result"]["images"] if measured else outcome["images"] if outcome else _images(lines),
+        final=final,
+        curve=tuple(point for point in curve if point.values),
+        loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
+        failure=str(outcome["why"]) if outcome else "",
+        machine=machine_words(measured or outcome or {}),
+    )
+
+
+def _images(lines: Sequence[Mapping[str, Any]]) -> int:
+    return int(lines[-1]["images"]) if lines else 0
+
+
+def _without_loss(point: CurvePoint) -> dict[str, float | None]:
+    return {name: value for name, value in point.values.items() if name != "validation_loss"}
+
+
+def curve_of(cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str) -> list[CurvePoint]:
+    """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
+    looks = {line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)}
+    points = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
+    if measured and points:
+        points[cell.run.budget.images] = measured["metrics"]
+    curve = []
+    for images in sorted(looks.keys() | points.keys()):
+        values = {name: value["value"] for name, value in points.get(images, {}).items()}
+        if images in looks:
+            values["validation_loss"] = looks[images]["validation_loss"]
+        seconds = looks[images]["seconds"] if images in looks else None
+        curve.append(CurvePoint(images=images, seconds=seconds, values=values))
+    return curve
+
+
+def grids(arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str) -> Grids:
+    """The same prompts and noises for every arm, at the first seed that the arm has finished."""
+    keys = {(cell.arm, cell.seed): cell.key for cell in cells}
+    first = [(arm.name, min(measured[arm.name])) for arm in arms if measured.get(arm.name)]
+    shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
+    return Grids(
+        prompts=tuple(shown[0][2]["prompts"]) if shown else (),
+        arms=tuple(GridArm(arm=name, seed=seed, images=tuple(drawn["pictures"])) for name, seed, drawn in shown),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# A fractional study as the report shows it: its levers in the place of arms, the combinations that were trained beside
+# them.
+
+
+def as_fraction(
+    plan: Plan,
+    layout: Layout,
+    measured: Measurements,
+    failed: Failures,
+    costs: Mapping[str, ArmCost] | None,
+    result: StudyResult,
+) -> StudyResult:
+    """The result of all cells, with effects of levers instead of arms."""
+    table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
+    metrics = [metric.name for metric in result.metrics]
+    by_metric = {name: fraction_effects(plan, layout.arms, measured, name, failed) for name in metrics}
+    judged = [row for one in by_metric.values() for row in one.levers]
+    lost = [row for one in by_metric.values() for row in one.failed]
+    claims = study_claims(plan, arms, measured, {name: [] for name in metrics})  # each tells why it is not held
+    judged = [if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE) for row in judged]
+    effects = [confirmed(plan, row) for row in (*judged, *lost)]
+    spent = lever_costs(plan, layout.arms, costs) if costs else {}
+    primary, rule = by_metric[plan.primary], _rule(plan)
+    found = (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha))
+    return StudyResult(
+        **{
+            **{name: getattr(result, name) for name in StudyResult.model_fields},
+            "arms": (
+                result.arms[0],
+                *(shown_arm(plan, arm, arms, (), spent.get(arm.name), claims[arm.name]) for arm in layout.levers),
+            ),
+            "combinations": result.arms[1:],
+            "effects": tuple(effects),
+            "detectable": {
+                name: max((row.detectable for row in judged if row.metric == name and row.detectable), default=None)
+                for name in metrics
+            },
+            "remarks": tuple(one.text for one in found),
+            "codes": found,
+            "interactions": tuple(row for one in by_metric.values() for row in one.interactions),
+            "time_to_target": (),
+            "pareto": (),
+            "fraction": FractionFacts(
+                levers=table.levers,
+                on=tuple(tuple(map(bool, row)) for row in table.on),
+                rule=rule.text,
+                codes=(rule,),
+                aliased=" ".join(alias_words(table)),
+                strings=tuple(primary.strings),
+                by_seed=_by_seed(primary),
+            ),
+        }
+    )
+
+
+def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
+    """With the true effect that would have been seen in four studies of five: of few seeds by the scatter that they were
+    judged by, which is no smaller than that of all levers together."""
+    together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
+    scatter = max(row.sd, together) if len(plan.seeds) < pairs_needed(plan.alpha) else row.sd
+    units = contrast_detectable(plan, row.n, len(effects.levers)) if scatter > 0.0 else None
+    return row.model_copy(update={"detectable": None if units is None else units * scatter})
+
+
+def _rule(plan: Plan) -> Remark:
+    if len(plan.seeds) >= pairs_needed(plan.alpha):
+        text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
+        return remark("sign-flips", text, seeds=len(plan.seeds))
+    text = (
+        f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and the scatter of an "
+        "effect over seeds to be that of all levers together, or its own where that is larger."
+    )
+    return remark("normal-noise", text, seeds=len(plan.seeds))
+
+
+def _by_seed(effects: FractionEffects) -> dict[str, dict[int, float]]:
+    return {row.arm: dict(zip(row.seeds, row.differences, strict=True)) for row in effects.levers}
+
+
+def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
+    """Pairs that were not asked for, and seem to interact."""
+    return [
+        remark(
+            "pairs-interact",
+            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f} among "
+            "the pairs that were not chosen): name one in `interactions` to see it by itself.",
+            pairs=[list(pair) for pair in row.pairs],
+            p=row.p_adjusted,
+        )
+        for row in strings
+        if row.p_adjusted is not None and row.p_adjusted <= alpha
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# The record that the report shows: what every cell found, effects with verdicts, noise, cost, contrasts, remarks.
+
+
+LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
+
+
+class StoppedArm(NamedTuple):
+    """An arm that the crossing guard ended."""
+
+    share: float  # of the budget
+    effect: PairedEffect  # on the primary metric there
+
+    @property
+    def arm(self) -> str:
+        return self.effect.arm
+
+
+class StudyState(NamedTuple):
+    """How far a study is."""
+
+    board: Board | None = None
+    seconds_left: float | None = None
+    costs: Mapping[str, TimedCost] | None = None
+    seconds: float | None = None
+    stopped: tuple[StoppedArm, ...] = ()
+    ended: bool = False  # the study was stopped, or failed, before its end
+
+
+NOT_BEGUN = StudyState()
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Ten thousand cells are millions of small objects that all stay: to look through them for rubbish, again and again,
+    would take a quarter of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@_uncollected()
+def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None) -> dict[str, dict[int, Any]]:
+    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a finished cell stays."""
+    kept = {} if kept is None else kept
+    measured: dict[str, dict[int, Any]] = {}
+    for cell in cells:
+        if cell.key not in kept:
+            values = finished(out, cell, how)
+            if values is None:
+                continue
+            kept[cell.key] = values
+        measured.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
+    return measured
+
+
+@_uncollected()
+def assemble_result(
+    plan: Plan, layout: Layout, out: Path, command: str, state: StudyState = NOT_BEGUN, kept: dict[str, Any] | None = None
+) -> StudyResult:
+    """Everything the report shows, for a study that is running or finished."""
+    arms, cells, how = layout.arms, layout.cells, measuring(plan).how
+    measured = collect(cells, out, how, kept)
+    outcomes = {cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None}
+    lost = {arm.name: dict[int, str]() for arm in arms}
+    for cell in cells:
+        if cell.key in outcomes:
+            lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
+    sequenced = sequence(plan, arms, measured, lost) if plan.looks else None
+    spared = {cell.key for cell in cells if sequenced and sequenced.spares(cell.arm, cell.seed)}
+    if sequenced:  # what another study has finished or lost beyond the looks is none of this one's
+        measured, lost = sequenced.within(measured), sequenced.within(lost)
+        outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
+    ended = {one.arm for one in state.stopped}
+    running = not_stopped(arms, ended)
+    metrics = metrics_of(plan, arms[0].run)
+    pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
+    claims = study_claims(plan, arms, measured, pairs)
+    family = len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
+    at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
+    at_end = {metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)}
+    effects = [
+        confirmed(plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims)
+        for row in (*at_looks, *all_findings(plan, running, measured, at_end))
+    ]
+    curves = {
+        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
+    }
+    not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
+    censored = sum(
+        cell.key in not_run and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
+    )
+    done = sum(len(seeds) for seeds in measured.values())
+    at_cost, reached = list[Effect](), list[Target]()
+    drawn = {name for curve in curves.values() for point in curve for name in point.values}
+    for metric in (name for name in metrics if name in drawn and plan.design != "fractional"):
+        lines = _by_arm(running, cells, curves, metric)
+        if state.costs:
+            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
+        reached += targets(plan, running, measured, lines, state.costs, metric)
+    most = max(8, LOSS_POINTS // max(len(cells), 1))
+    apart = {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
+    shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
+    for cell in cells:
+        values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
+        shown[cell.arm].append(
+            shown_cell(
+                cell,
+                values,
+                state.board,
+                out,
+                curve,
+                most,
+                cell.key in not_run,
+                cell.arm in apart,
+                outcomes.get(cell.key),
+            )
+        )
+    found = (
+        *filter(None, [added_seeds(plan, out)]),
+        *remarks(plan, arms, layout.searches),
+        *disturbed(measured),
+        *map(_censored, state.stopped),
+    )
+    result = StudyResult(
+        title=plan.title,
+        state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
+        plan=plan_facts(plan, arms[0], measured),
+        made=provenance(command, state.seconds),
+        metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
+        arms=tuple(
+            shown_arm(plan, arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), claims[arm.name]) for arm in arms
+        ),
+        effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
+        noise=tuple(
+            noise_floor(values, metric)
+            for metric in metrics
+            if len(values := values_of(measured, arms[0].name, metric)) > 1
+        ),
+        detectable=_loudest(effects),
+        grids=grids(arms, cells, measured, out, how),
+        remarks=tuple(one.text for one in found),
+        codes=found,
+        interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),
+        scales=tuple(scales(plan, arms)),
+        trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric, lost)),
+        time_to_target=tuple(reached),
+        sweeps=tuple(layout.searches),
+        pareto=tuple(_fronts(plan, running, measured, state.costs)) if state.costs else (),
+        probes=probes(out),
+        progress=CellCounts(done=done, total=len(cells) - censored, failed=len(outcomes), seconds_left=state.seconds_left),
+    )
+    if plan.design != "fractional":
+        return result
+    return as_fraction(plan, layout, measured, lost, state.costs, result)
+
+
+def provenance(command: str, seconds: float | None = None) -> Provenance:
+    """By what, when and where a result is made."""
+    return Provenance(
+        version=fulcrum_version(),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        command=command,
+        machine=f"{platform.system()} {platform.machine()}",
+        seconds=seconds,
+    )
+
+
+def probes(out: Path) -> Probes | None:
+    """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same folder."""
+    path = out / "cache" / "probes.json"
+    if not path.exists():
+        return None
+    hint = "remove it, and make it again with: fulcrum measure --probe"
+    try:
+        return Probes.model_validate(read_json(path, hint))
+    except ValidationError as error:
+        raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
+
+
+def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[CurvePoint]], metric: str) -> Curves:
+    """arm -> seed -> (share, value) of one metric."""
+    lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
+    for cell in cells:
+        if cell.arm in lines:
+            budget = cell.run.budget.images
+            lines[cell.arm][cell.seed] = [
+                (point.images / budget, value)
+                for point in curves.get(cell.key, ())
+                if (value := point.values.get(metric)) is not None
+            ]
+    return lines
+
+
+def _detectable(plan: Plan, effect: Effect, arms: int) -> float | None:
+    """The smallest true effect that this study would have seen in four of five repeats, with the scatter of this arm's
+    differences on this metric. With looks: at the last of them, whatever the earlier ones would have seen."""
+    if not isinstance(effect, PairedEffect) or effect.sd <= 0:
+        return None
+    pairs, alpha = effect.n, plan.alpha
+    if plan.looks and effect.metric == plan.primary:
+        pairs, _, alpha = looks_of(plan.looks, plan.alpha)[-1]
+    scatters = detectable(pairs, min(max(arms, 1), FAMILY), alpha=alpha)
+    return None if scatters is None else scatters * effect.sd
+
+
+def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
+    """Metric -> what would have been seen of the arm whose differences scatter most."""
+    most: dict[str, float | None] = {}
+    for effect in effects:
+        if effect.detectable is not None:
+            most[effect.metric] = max(effect.detectable, most.get(effect.metric) or 0.0)
+    return most
+
+
+def _fronts(plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]) -> list[Front]:
+    means = {}
+    for arm in arms:
+        values = list(values_of(measured, arm.name, plan.primary).values())
+        if len(values) > 1:
+            mean = sum(values) / len(values)
+            sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+            means[arm.name] = (mean, *student_interval(mean, sd, len(values), 1.0 - plan.alpha))
+    return fronts(arms, means, costs, plan.primary)
+
+
+def _censored(one: StoppedArm) -> Remark:
+    text = (
+        f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
+        "and not coming back by the end. It is counted as censored: it has no final value."
+    )
+    return remark("stopped-by-guard", text, arm=one.arm, share=one.share)

@@ -1,1 +1,0 @@
-"""From finished cells to verdicts: effects, ranking, contrasts, findings."""

@@ -1,1 +1,0 @@
-"""The statistics: effects, the family of arms, looks, early stops, verdicts."""
