@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fulcrum.advice.decisions import rows as measured_rows
 from fulcrum.advise.hierarchy import next_plan as next_plan_file
 from fulcrum.advise.hierarchy.advice import advise, family
 from fulcrum.advise.hierarchy.advice_text import text
@@ -23,7 +24,6 @@ from fulcrum.cli import main
 from fulcrum.files.sealed import sha256_text
 from fulcrum.judge.schema import StudyResult
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.report.evidence.decisions.measured_rows import rows as measured_rows
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import SCIENCE

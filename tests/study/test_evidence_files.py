@@ -9,11 +9,11 @@ import pytest
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import FIELDS, SCOPE_FIELDS, read_measured
-from fulcrum.report.evidence import conclusion
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import SCIENCE
 from fulcrum.studies import verify as kept_verdicts
-from fulcrum.study import evidence_files
+from tools.evidence import files as evidence_files
+from tools.evidence import page as conclusion
 
 ROOT = Path(__file__).parents[2]
 FAKE = runpy.run_path(str(ROOT / "tests/report/evidence/fake_evidence.py"))

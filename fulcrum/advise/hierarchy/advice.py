@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from scipy.stats import norm
 
+from fulcrum.advice.decisions import SAME_TIME
 from fulcrum.advise.hierarchy.effect_pool import (
     LeverFacts,
     Spread,
@@ -21,7 +22,6 @@ from fulcrum.advise.hierarchy.measured_effect import DECIDED, MeasuredEffect, kn
 from fulcrum.advise.hierarchy.published_sign import SignVotes, sign_votes
 from fulcrum.levers.folder_lever import FromFolder
 from fulcrum.measure.evaluation import can_measure
-from fulcrum.report.evidence.decisions.decision import SAME_TIME
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever
 from fulcrum.studies.plan import Plan

@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Iterator, Sequence
 
+from fulcrum.advice.decisions import SAME_TIME
 from fulcrum.advise.hierarchy.advice import Advice, AdvisedLever, Outcome
 from fulcrum.advise.hierarchy.evidence_scope import differences
 from fulcrum.judge.card import METRICS
-from fulcrum.report.evidence.decisions.decision import SAME_TIME
 
 MOST_EVIDENCE = 2  # measurements of a lever that are told; --json has them all
 MOST_LEVERS = 6  # of a group that are told, each with its best settings; --all tells the others

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from scipy.stats import t as student
 
+from fulcrum.advice.decisions import all_decisions, lever_of, row_of
 from fulcrum.advise.hierarchy.evidence_scope import EvidenceScope, scope_of_base
 from fulcrum.files.paths import read_regular
 from fulcrum.judge.card import METRICS
 from fulcrum.judge.schema import StudyResult
 from fulcrum.levers.measured_table import read_measured
-from fulcrum.report.evidence.decisions.decision import all_decisions
-from fulcrum.report.evidence.decisions.measured_rows import lever_of, row_of
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE

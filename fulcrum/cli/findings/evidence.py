@@ -29,7 +29,7 @@ def evidence_command(
     """
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.studies.verify import results
-    from fulcrum.study.evidence_files import write
+    from tools.evidence.files import write
 
     with awaited(f"judging the studies of {folder} again, and drawing their page", say):
         studies = results(folder, CATALOG)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.report.evidence.evidence_page import files
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 Row, result = (FAKE[name] for name in ("Row", "result"))

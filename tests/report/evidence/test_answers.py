@@ -7,9 +7,9 @@ import pytest
 
 from fulcrum.judge import sentences as claim_sentences
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence.answers import article_answers
-from fulcrum.report.evidence.decisions import claim_rows
-from fulcrum.report.evidence.evidence_page import files
+from tools.evidence import answers as article_answers
+from tools.evidence import decisions as claim_rows
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

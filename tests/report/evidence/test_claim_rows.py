@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence.decisions import claim_rows
+from tools.evidence import decisions as claim_rows
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 Row, result, study = (FAKE[name] for name in ("Row", "result", "study"))

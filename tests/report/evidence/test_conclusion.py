@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence import conclusion
-from fulcrum.report.evidence.evidence_page import files
 from fulcrum.spec.errors import BadInput
+from tools.evidence import page as conclusion
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 Row, result, study = (FAKE[name] for name in ("Row", "result", "study"))

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.advice import decisions as measured_rows
+from fulcrum.advice.decisions import named
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence import conclusion
-from fulcrum.report.evidence.answers import article_answers
-from fulcrum.report.evidence.decisions import claim_rows, measured_rows
-from fulcrum.report.evidence.decisions.decision import named
-from fulcrum.report.evidence.decisions.ranked_decisions import beside, pooled, table
-from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.evidence.sections import provenance
+from tools.evidence import answers as article_answers
+from tools.evidence import decisions as claim_rows
+from tools.evidence import page as conclusion
+from tools.evidence import sections as provenance
+from tools.evidence.decisions import beside, pooled, table
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

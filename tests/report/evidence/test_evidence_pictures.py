@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 from PIL import Image
 
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence import arm_sheet, forest_figure
-from fulcrum.report.evidence.decisions.ranked_decisions import beside, table
-from fulcrum.report.evidence.evidence_page import files
+from tools.evidence import sections as forest_figure
+from tools.evidence import words as arm_sheet
+from tools.evidence.decisions import beside, table
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

@@ -3,8 +3,8 @@
 import runpy
 from pathlib import Path
 
+from fulcrum.advice import decisions as measured_rows
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence.decisions import measured_rows
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 Row, result, study = (FAKE[name] for name in ("Row", "result", "study"))

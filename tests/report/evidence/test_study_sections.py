@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fulcrum.advice import decisions as measured_rows
 from fulcrum.judge.schema import StudyResult
-from fulcrum.report.evidence.decisions import measured_rows
-from fulcrum.report.evidence.evidence_page import files
-from fulcrum.report.evidence.sections import study_sections
+from tools.evidence import sections as study_sections
+from tools.evidence.page import files
 
 FAKE = runpy.run_path(str(Path(__file__).with_name("fake_evidence.py")))
 TABLE, Row, result, study = (FAKE[name] for name in ("TABLE", "Row", "result", "study"))

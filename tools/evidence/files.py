@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fulcrum.advice import decisions as measured_rows
+from fulcrum.advice.decisions import Studies
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.levers.measured_table import FIELDS, NAME, SCOPE_FIELDS, read_measured
-from fulcrum.report.evidence import conclusion, evidence_page
-from fulcrum.report.evidence.decisions import measured_rows
-from fulcrum.report.evidence.decisions.known_studies import Studies
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import SCIENCE
+from tools.evidence import page as conclusion
+from tools.evidence import page as evidence_page
 
 MOST_BYTES = 5_000_000  # of all files together: the page is cloned with the code
 
@@ -28,7 +29,7 @@ def contents(
     if total > MOST_BYTES:
         raise BadInput(
             f"the page and its pictures take {total:,} bytes, and {MOST_BYTES:,} are what a clone should carry",
-            "keep studies with fewer arms or pictures, or show fewer prompts (fulcrum/report/evidence/arm_sheet.py)",
+            "keep studies with fewer arms or pictures, or show fewer prompts (tools/evidence/words.py)",
         )
     if readme is not None:
         link = Path(os.path.relpath(folder, readme.parent)).as_posix()

@@ -1,14 +1,118 @@
-"""A study's pictures as one PNG: a row for each arm, the same prompts and noise in each, enlarged without smoothing."""
+"""Pieces of the evidence page's Markdown: tables, and numbers that no line breaks."""
 
 import base64
 import io
+import re
+from collections.abc import Iterable, Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
+from fulcrum.advice.decisions import SAME_TIME, Decision, best_first, named
 from fulcrum.data.readers.pictures import open_picture
 from fulcrum.judge import schema as number
-from fulcrum.judge.schema import GridArm, StudyResult
-from fulcrum.report.evidence.decisions.decision import Decision, best_first
+from fulcrum.judge import sentences
+from fulcrum.judge.page import escaped, table_rows
+from fulcrum.judge.schema import Effect, GridArm, StudyResult
+from fulcrum.judge.tables import Table
+
+# --------------------------------------------------------------------------------------------------
+# Pieces of the evidence page's Markdown: tables, and numbers that no line breaks.
+
+
+NO_BREAK = "\u00a0"
+
+
+def glued(text: str) -> str:
+    """A number with its interval, and a rate, are one word to the eye: no line of Markdown may break inside."""
+    return re.sub(r"\S+ \\\[[^\[\]|]{1,40}\]|\S+ per \S10 % time", lambda kept: kept[0].replace(" ", NO_BREAK), text)
+
+
+def table_lines(sheet: Table) -> list[str]:
+    """With its caption; nothing where it has no row."""
+    return ["", f"{escaped(sheet.caption)}.", "", *row_lines(sheet), ""] if sheet.rows else []
+
+
+def row_lines(sheet: Table) -> list[str]:
+    head, rule, *body = table_rows(sheet)
+    return [head, rule, *map(glued, body)]
+
+
+def folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Behind a line that opens it; the title is ours: Markdown is not read inside of a tag."""
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
+
+
+def notes_by_names(noted: Iterable[tuple[str, Sequence[str]]]) -> list[tuple[list[str], list[str]]]:
+    """Each note once, with all that it is about; notes on the same ones stand together."""
+    names: dict[str, list[str]] = {}
+    for name, lines in noted:
+        for line in lines:
+            names[line] = [*dict.fromkeys([*names.get(line, []), name])]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for line, about in names.items():
+        groups.setdefault(tuple(about), []).append(line)
+    return [(list(about), lines) for about, lines in groups.items()]
+
+
+# --------------------------------------------------------------------------------------------------
+# How answers word what was found: a decision with its size and cost, and a verdict in a word.
+
+
+NOT_RUN = "Not run yet"
+DISTANCE = "frechet"  # between drawn and real pictures, whatever was asked for; lower is better
+
+
+def told(decision: Decision, said: Sequence[str] = ()) -> str:
+    """The finding as the report words it, what it costs where that is known, and bounds that were not `said` yet."""
+    sentence = sentences.answer(decision.result, decision.arm).removesuffix(".")
+    sentence = sentence.replace(decision.arm.label, decision.name, 1)
+    dear = decision.time is not None and abs(decision.time - 1.0) > SAME_TIME
+    cost = f"; {number.ratio(decision.time)} the time" if dear else ""
+    bounds = "".join(f"; {bound}" for bound in decision.bounds if bound not in said)
+    return f"{sentence}{cost}{bounds}."
+
+
+def settled(decision: Decision) -> bool:
+    return decision.verdict in ("better", "worse", "tie")
+
+
+def those_of(rows: Sequence[Decision], roots: Sequence[str]) -> list[Decision]:
+    return [decision for root in roots if (decision := named(rows, root)) is not None]
+
+
+def all_told(rows: Sequence[Decision]) -> str:
+    """One after the other; a bound that several share is said with the first."""
+    said, lines = list[str](), list[str]()
+    for one in rows:
+        lines.append(told(one, said))
+        said += one.bounds
+    return " ".join(lines)
+
+
+def sized(decision: Decision) -> str:
+    return f"{decision.name} ({decision.change}, {decision.pairs} pairs)"
+
+
+def by_verdict(decision: Decision, *, better: str, worse: str, tie: str) -> str:
+    return {"better": better, "worse": worse, "tie": tie}.get(decision.verdict, "Undecided")
+
+
+def changed(effect: Effect) -> str:
+    return number.change(effect.mean, effect.low, effect.high)
+
+
+def by_distance(decision: Decision, otherwise: str) -> str:
+    """What a distance between pictures says of it; `otherwise` where its interval holds zero."""
+    size = decision.by(DISTANCE)
+    if size is None or size.low is None or size.high is None:
+        return ""
+    unsure = f": {otherwise}" if size.low <= 0.0 <= size.high else ""
+    return f" Fréchet distance {changed(size)}, exploratory{unsure}."
+
+
+# --------------------------------------------------------------------------------------------------
+# A study's pictures as one PNG: a row for each arm, the same prompts and noise in each, enlarged without smoothing.
+
 
 CELL, GAP, LABEL, EDGE = 64, 4, 236, 12  # pixels: a picture's side, between pictures, the column of names, around
 MOST_COLUMNS, MOST_BYTES = 8, 400_000

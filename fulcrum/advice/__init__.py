@@ -1,0 +1,1 @@
+"""Audit of training code and configurations, advice from evidence, and the doctor."""

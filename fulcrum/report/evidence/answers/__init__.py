@@ -1,1 +1,0 @@
-"""What the articles say, each as a question with our answer and the findings behind it."""

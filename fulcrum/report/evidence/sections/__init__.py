@@ -1,1 +1,0 @@
-"""The parts of the evidence page, each as lines of Markdown."""

@@ -1,0 +1,1 @@
+"""The evidence page of this repository."""
