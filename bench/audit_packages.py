@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from fulcrum.advise.audit_target import audit
+from fulcrum.advice.audit import audit
 from fulcrum.spec.errors import BadInput
 
 PACKAGES = ("accelerate", "diffusers", "peft", "transformers")

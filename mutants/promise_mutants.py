@@ -222,7 +222,7 @@ PROMISES = (
         "tests/train/test_sentinels.py::test_a_step_that_is_left_out_never_reaches_the_weights",
     ),
     PromiseMutant(
-        "the doctor destroys a damaged checkpoint", "fulcrum/checkup/ailment.py",
+        "the doctor destroys a damaged checkpoint", "fulcrum/advice/doctor.py",
         '    return lambda: f"set aside as {set_aside(path).name}"\n', '    return lambda: f"removed {remove(path)}"\n',
         "tests/checkup/test_run_checkup.py::test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights",
     ),

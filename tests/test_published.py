@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fulcrum.advise.published_faults import FAULTS, explained
+from fulcrum.advice.published import FAULTS, explained
 
 ROOT = Path(__file__).parents[1]
 TEXTS = [*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("dev/*.md")]

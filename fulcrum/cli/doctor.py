@@ -11,7 +11,7 @@ from fulcrum.files.shipped import NAMES
 from fulcrum.spec.errors import BadInput, install_extra, nearest, shown
 
 if TYPE_CHECKING:
-    from fulcrum.checkup.ailment import Checkup, Treated
+    from fulcrum.advice.doctor import Checkup, Treated
 
 OPTIONAL = {
     "diffusers": ("diffusers", "transformers", "ftfy"),
@@ -98,8 +98,7 @@ def _place(path: Path) -> Path:
 
 def _examine(path: Path, repair: bool, files: Files, as_json: bool) -> None:
     """Every checkup at a path, told as it is done; exit code 1 if damage is left."""
-    from fulcrum.checkup.ailment import treated
-    from fulcrum.checkup.place_checkup import checkups
+    from fulcrum.advice.doctor import checkups, treated
 
     answers, ill = list[dict[str, Any]](), 0
     known, hashes = catalogue(files)

@@ -11,15 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from fulcrum.advice import advice as next_plan_file
+from fulcrum.advice.advice import advise, family, next_plan, pairs_for, text, unsettled
+from fulcrum.advice.back_test import back_test, back_test_text
 from fulcrum.advice.decisions import rows as measured_rows
-from fulcrum.advise.hierarchy import next_plan as next_plan_file
-from fulcrum.advise.hierarchy.advice import advise, family
-from fulcrum.advise.hierarchy.advice_text import text
-from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
-from fulcrum.advise.hierarchy.evidence_scope import differences, scope_of_base, scope_of_phrase
-from fulcrum.advise.hierarchy.measured_effect import known_effects
-from fulcrum.advise.hierarchy.next_plan import next_plan, pairs_for, unsettled
-from fulcrum.advise.hierarchy.published_sign import sign_votes
+from fulcrum.advice.effect_pool import differences, known_effects, scope_of_base, scope_of_phrase, sign_votes
 from fulcrum.cli import main
 from fulcrum.files.sealed import sha256_text
 from fulcrum.judge.schema import StudyResult

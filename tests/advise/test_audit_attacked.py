@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from fulcrum.advise.audit_rule import AuditRule
-from fulcrum.advise.audit_target import AuditOptions, audit
-from fulcrum.advise.subjects.config_file import read_config
-from fulcrum.advise.subjects.stored_tensors import read_header
+from fulcrum.advice.audit import AuditOptions, audit
+from fulcrum.advice.configs import read_config
+from fulcrum.advice.rule import AuditRule
+from fulcrum.advice.tensors import read_header
 from fulcrum.cli import main
 from fulcrum.spec.errors import BadInput
 from tests.advise.test_audit_target import SCRIPT, rules

@@ -8,10 +8,10 @@ from urllib.request import url2pathname
 
 import pytest
 
-from fulcrum.advise import audit_sarif
-from fulcrum.advise.audit_sarif import help_uri, sarif
-from fulcrum.advise.audit_target import audit
-from fulcrum.advise.rules.rule_list import RULES
+from fulcrum.advice import audit_output as audit_sarif
+from fulcrum.advice.audit import audit
+from fulcrum.advice.audit_output import help_uri, sarif
+from fulcrum.advice.rules import RULES
 from fulcrum.cli import main
 
 SCRIPT = """import torch

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fulcrum.advise.audit_page import render
-from fulcrum.advise.audit_sarif import sarif
-from fulcrum.advise.audit_target import AuditOptions, audit
-from fulcrum.advise.audit_text import text
-from fulcrum.advise.fault import Fault, at_least, stacked
-from fulcrum.advise.own_evidence import own_evidence
+from fulcrum.advice.audit import AuditOptions, audit
+from fulcrum.advice.audit_output import render, sarif, text
+from fulcrum.advice.published import own_evidence
+from fulcrum.advice.rule import Fault, at_least, stacked
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.measured_table import MEASURED

@@ -6,7 +6,7 @@ import shlex
 import pytest
 from PIL import Image
 
-from fulcrum.advise.audit_target import AuditOptions, audit
+from fulcrum.advice.audit import AuditOptions, audit
 from fulcrum.cli import main
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.finish_import import run_import
@@ -81,7 +81,7 @@ def test_a_picture_that_was_cut_off_is_found(pictures):
 
 
 def test_of_many_pictures_some_are_decoded_all_over_them(pictures, monkeypatch):
-    monkeypatch.setattr("fulcrum.advise.subjects.caption_set.DECODED", 6)
+    monkeypatch.setattr("fulcrum.advice.caption_sets.DECODED", 6)
     assert "24 samples, 12 pictures decoded" in audit(str(pictures(LONG))).looked_at
 
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fulcrum.advise.audit_target import AuditOptions, audit
-from fulcrum.advise.rules.tokenizer.latent_deviation import LatentDeviation
-from fulcrum.advise.rules.tokenizer.reconstruction_poor import ReconstructionPoor
-from fulcrum.advise.subjects.codec_trial import CodecTrial, try_codec
+from fulcrum.advice.audit import AuditOptions, audit
+from fulcrum.advice.rules_tokenizer import LatentDeviation, ReconstructionPoor
+from fulcrum.advice.tensors import CodecTrial, try_codec
 from fulcrum.spec.errors import BadInput
 
 CAPTION = (

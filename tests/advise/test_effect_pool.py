@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from fulcrum.advise.hierarchy.effect_pool import (
+from fulcrum.advice.effect_pool import (
     ROBUST,
     ExpectedGain,
     LeverFacts,
     MeasuredLevers,
     Spread,
     clipped,
+    differences,
+    effect_of,
     estimate_spread,
     expected_from_others,
     family_of,
     pooled,
+    scope_of_base,
     updated,
 )
-from fulcrum.advise.hierarchy.evidence_scope import differences, scope_of_base
-from fulcrum.advise.hierarchy.measured_effect import effect_of
 from fulcrum.levers.catalog import CATALOG
 from tests.advise.fake_measured import row
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.advise.audit_target import AuditOptions, audit
-from fulcrum.advise.rules.captions.captions_unlike_pictures import CaptionsUnlikePictures
-from fulcrum.advise.subjects.pair_trial import PairTrial, ScoredPair, try_pairs
+from fulcrum.advice.audit import AuditOptions, audit
+from fulcrum.advice.caption_sets import PairTrial, ScoredPair, try_pairs
+from fulcrum.advice.rules_captions import CaptionsUnlikePictures
 from fulcrum.cli import main
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.derived_store import Decided, derive

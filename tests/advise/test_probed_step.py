@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.advise.probed_step import audit_step, probe_step
+from fulcrum.advice.audit import audit_step, probe_step
 
 
 class Block(nn.Module):

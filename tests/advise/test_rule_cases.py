@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.advise.audit_target import audit
-from fulcrum.advise.rules.rule_list import RULES
+from fulcrum.advice.audit import audit
+from fulcrum.advice.rules import RULES
 
 yaml = pytest.importorskip("yaml", reason="configurations are YAML")
 

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.advise.audit_rule import AuditRule
-from fulcrum.advise.fault import EFFORT, SEVERITIES
-from fulcrum.advise.rule_table import BEGIN, END, LOOKS, looks_at, rule_table
-from fulcrum.advise.rules.rule_list import BY_ID, RULES
+from fulcrum.advice.rule import EFFORT, SEVERITIES, AuditRule
+from fulcrum.advice.rules import BEGIN, BY_ID, END, LOOKS, RULES, looks_at, rule_table
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.phrase import read_lever
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fulcrum.advise.audit_target import AuditOptions, audit
-from fulcrum.advise.subjects.stored_tensors import read_header
+from fulcrum.advice.audit import AuditOptions, audit
+from fulcrum.advice.tensors import read_header
 
 
 def rules(path, **options):
@@ -42,7 +42,7 @@ def test_values_are_read_on_demand(tmp_path):
 
 
 def test_the_share_of_lost_updates_is_what_bf16_itself_loses():
-    from fulcrum.advise.rules.precision.updates_round_away import lost_share
+    from fulcrum.advice.rules_precision import lost_share
 
     weights = (torch.randn(20_000) * 0.02).bfloat16()
     moved = (weights.float() + 5e-5).bfloat16()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fulcrum.advise.audit_target import audit
+from fulcrum.advice.audit import audit
 
 SCALER = "scaler = torch.amp.GradScaler()\n"
 SCALED = "scaler.scale(loss).backward()\n"

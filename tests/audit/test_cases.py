@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.advise.audit_target import audit
-from fulcrum.advise.rules.rule_list import BY_ID, RULES
+from fulcrum.advice.audit import audit
+from fulcrum.advice.rules import BY_ID, RULES
 
 pytest.importorskip("yaml", reason="configurations are YAML")
 CASES = Path(__file__).parent / "cases"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.advise.audit_target import audit
+from fulcrum.advice.audit import audit
 
 pytest.importorskip("yaml", reason="configurations are YAML")
 UNSEEN = Path(__file__).parent / "unseen"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.advise.subjects.pair_trial import try_pairs
+from fulcrum.advice.caption_sets import try_pairs
 from fulcrum.cli import main
 from fulcrum.data.world.scene import render, scenes
 from fulcrum.networks.captioning.recaption import LEAST, foreign, world_fit

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.checkup.place_checkup import checkups
+from fulcrum.advice.doctor import checkups
 from fulcrum.cli import main
 from fulcrum.levers.catalog import CATALOG
 

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from fulcrum.checkup.ailment import treated
-from fulcrum.checkup.place_checkup import checkups
+from fulcrum.advice.doctor import checkups, treated
 from fulcrum.files.paths import set_aside
 from fulcrum.files.sealed import write_sealed
 from fulcrum.levers.catalog import CATALOG

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum import phrase
-from fulcrum.advise.published_speed import ARMS, compared, compared_words, seconds
+from fulcrum.advice.published import ARMS, compared, compared_words, seconds
 from fulcrum.levers.recipes import prx_7b, prx_256
 from fulcrum.spec.memory import RankLayout, kl_encoder_flops, vit_flops
 from fulcrum.spec.speed import MEASURED, OTHER, SHARE, Machine, step_time

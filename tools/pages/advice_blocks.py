@@ -3,11 +3,9 @@
 import os
 from pathlib import Path
 
-from fulcrum.advise.hierarchy.advice import advise
-from fulcrum.advise.hierarchy.advice_text import text
-from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
-from fulcrum.advise.hierarchy.measured_effect import known_effects
-from fulcrum.advise.hierarchy.next_plan import next_plan
+from fulcrum.advice.advice import advise, next_plan, text
+from fulcrum.advice.back_test import back_test, back_test_text
+from fulcrum.advice.effect_pool import known_effects
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies.plan import Plan
 

@@ -48,7 +48,7 @@ def advise_command(
     counts. Each line says how it is known: measured here, measured elsewhere, claimed only, nobody knows (docs/advice.md).
     """
     if to is not None:
-        from fulcrum.advise.hierarchy.plan_place import require_free
+        from fulcrum.advice.advice import require_free
 
         require_free(to)  # before anything that takes time
     known, hashes = catalogue(levers)
@@ -58,9 +58,7 @@ def advise_command(
         return _back_test(known, out, measured, as_json)
     if phrase is None:
         raise BadInput("nothing was named to advise on", "fulcrum advise spark, or see: fulcrum advise --help")
-    from fulcrum.advise.hierarchy.advice import advise
-    from fulcrum.advise.hierarchy.advice_text import text
-    from fulcrum.advise.hierarchy.next_plan import next_plan
+    from fulcrum.advice.advice import advise, next_plan, text
 
     advice = advise(phrase, known, out, settings or (), measured)
     facts, words = advice.plain(), text(advice, whole=whole)
@@ -80,8 +78,8 @@ def advise_command(
 
 
 def _back_test(known: "Catalogue", out: Path, measured: Path | None, as_json: bool) -> None:
-    from fulcrum.advise.hierarchy.back_test import back_test, back_test_text
-    from fulcrum.advise.hierarchy.measured_effect import known_effects
+    from fulcrum.advice.back_test import back_test, back_test_text
+    from fulcrum.advice.effect_pool import known_effects
     from fulcrum.studies.plan import Plan
 
     scores = back_test(known_effects(known, out, measured), known, Plan.model_fields["primary"].default)

@@ -72,11 +72,11 @@ def audit_command(
         if levers:
             raise BadInput("laws over a lever have another command now", f"fulcrum levers check --with {levers[0]}")
         raise BadInput("nothing was named to audit", "fulcrum audit train.py, or see: fulcrum audit --help")
-    from fulcrum.advise.audit_target import AuditOptions, audit
-    from fulcrum.advise.audit_text import text
-    from fulcrum.advise.fault import at_least
-    from fulcrum.advise.own_evidence import own_evidence
-    from fulcrum.advise.rules.rule_list import RULES
+    from fulcrum.advice.audit import AuditOptions, audit
+    from fulcrum.advice.audit_output import text
+    from fulcrum.advice.published import own_evidence
+    from fulcrum.advice.rule import at_least
+    from fulcrum.advice.rules import RULES
     from fulcrum.levers.measured_table import MEASURED
 
     at_least((), fail_on)  # a wrong word is said before anything is read
@@ -105,13 +105,13 @@ def audit_command(
     with awaited(f"looking at {target}", say):
         report = audit(target, options, evidence)
     if html is not None:
-        from fulcrum.advise.audit_page import write_page
+        from fulcrum.advice.audit_output import write_page
 
         with explained("write", html, hint="name a file in a folder that is there"):
             write_page(report, html)
         say(f"page: {html}")
     if sarif is not None:
-        from fulcrum.advise.audit_sarif import write_sarif
+        from fulcrum.advice.audit_output import write_sarif
 
         with explained("write", sarif, hint="name a file in a folder that is there"):
             write_sarif(report, sarif)
@@ -136,8 +136,7 @@ def _require_page(place: Path | None, ends: tuple[str, ...], target: str) -> Non
 
 
 def _list_rules(as_json: bool) -> None:
-    from fulcrum.advise.rule_table import looks_at, rule_lines, rule_table
-    from fulcrum.advise.rules.rule_list import RULES
+    from fulcrum.advice.rules import RULES, looks_at, rule_lines, rule_table
 
     rows = [
         {

@@ -66,7 +66,7 @@ def estimate(
     if published and phrase is not None:
         raise BadInput(f"--published is a table of its own, without '{phrase}'", "write: fulcrum estimate --published")
     if published:
-        from fulcrum.advise.published_speed import compared, compared_words
+        from fulcrum.advice.published import compared, compared_words
 
         rows = compared()
         emit([row._asdict() for row in rows], as_json, compared_words(rows))

@@ -1,1 +1,0 @@
-"""Advice to people who train with anything: what is wrong with a training, and what it costs them most."""

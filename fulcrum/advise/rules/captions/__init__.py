@@ -1,1 +1,0 @@
-"""Rules about the texts that pictures are trained with."""

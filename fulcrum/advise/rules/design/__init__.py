@@ -1,1 +1,0 @@
-"""Rules about comparisons: arms, seeds, outputs, configurations that do what they say."""

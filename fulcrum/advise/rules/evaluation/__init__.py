@@ -1,1 +1,0 @@
-"""Rules about how quality is measured."""

@@ -1,1 +1,0 @@
-"""Rules about the number formats that things are kept and computed in."""

@@ -1,1 +1,0 @@
-"""Rules about what happens when: warm-up, averages, time shifts, routing, alignment, resuming."""

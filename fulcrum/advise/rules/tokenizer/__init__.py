@@ -1,1 +1,0 @@
-"""Rules about the autoencoder between pixels and latents."""
