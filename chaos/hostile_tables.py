@@ -13,11 +13,9 @@ from PIL import Image
 from pyarrow import parquet
 
 from chaos.reader_target import Target
+from fulcrum.cli.gallery.runs import Collection, OpenModels
+from fulcrum.cli.gallery.server import DrawingDesk, GalleryHandler
 from fulcrum.data.readers.reader import open_given
-from fulcrum.gallery.drawing_desk import DrawingDesk
-from fulcrum.gallery.exhibit import Collection
-from fulcrum.gallery.gallery_server import GalleryHandler
-from fulcrum.gallery.open_models import OpenModels
 
 
 def _table(data: bytes, folder: Path) -> None:

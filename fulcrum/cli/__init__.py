@@ -13,12 +13,14 @@ from typing import Annotated
 
 import typer
 
-from fulcrum.cli import assets, doctor
-from fulcrum.cli.advice import advise, audit, levers
-from fulcrum.cli.findings import measure, study
+from fulcrum.cli import advise, assets, audit, data, doctor, encode, levers, measure, runs, study, train
+from fulcrum.cli import caption as caption_command
+from fulcrum.cli import estimate as estimate_command
+from fulcrum.cli import export as exporting
+from fulcrum.cli import rerun as rerun_command
+from fulcrum.cli import sample as sampling
+from fulcrum.cli.gallery import command as gallery_command
 from fulcrum.cli.options import speaks
-from fulcrum.cli.pictures import caption_command, data
-from fulcrum.cli.trained import encode, estimate_command, exporting, gallery_command, rerun_command, runs, sampling, train
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, FulcrumError, RankLost, shown_lines
 
 UNREAD = 141  # as shells have it: 128 and the signal's number

@@ -137,7 +137,7 @@ def _words(checkup: "Checkup", outcomes: "list[Treated]") -> str:
 
 def _laws(device: str, names: list[str], as_json: bool) -> None:
     """Hold levers to the laws on a device of this machine; exit code 1 if one is broken."""
-    from fulcrum.cli.advice.lever_check import tried_levers
+    from fulcrum.cli.levers import tried_levers
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.training.dist.choose_system import device_named
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fulcrum.cli import UNREAD
-from fulcrum.cli.advice.audit import FAULTS
-from fulcrum.cli.trained.rerun_command import UNDECIDED
-from fulcrum.cli.trained.train import resume_command
+from fulcrum.cli.audit import FAULTS
+from fulcrum.cli.rerun import UNDECIDED
+from fulcrum.cli.train import resume_command
 from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, FulcrumError, RankLost, RunFailed, TrainingFailed
 
 DOCS = Path(__file__).parents[2] / "docs"

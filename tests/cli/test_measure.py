@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.cli.findings.metric_table import table
+from fulcrum.cli.measure import table
 from fulcrum.judge.card import Measured, MetricCard
 from fulcrum.spec import progress as countdown
 

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from fulcrum.cli import doctor, main
-from fulcrum.cli.trained.train import _skipped
+from fulcrum.cli.train import _skipped
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"  # clears the screen, renames the window
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from fulcrum.cli import main
-from fulcrum.cli.trained import runs
+from fulcrum.cli import main, runs
 from fulcrum.spec import edit
 from fulcrum.spec.run import SCIENCE
 from fulcrum.studies import frozen_plan

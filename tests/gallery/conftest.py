@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fulcrum.gallery.drawing_desk import DrawingDesk, sample_options
-from fulcrum.gallery.exhibit import named_runs
-from fulcrum.gallery.gallery_server import open_gallery
-from fulcrum.gallery.open_models import OpenModels
+from fulcrum.cli.gallery.runs import OpenModels, named_runs
+from fulcrum.cli.gallery.server import DrawingDesk, open_gallery, sample_options
 from fulcrum.judge.serve import HOST
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.run import System

@@ -12,10 +12,8 @@ import pytest
 from PIL import Image
 
 from fulcrum.cli import main
-from fulcrum.gallery import drawing_desk
-from fulcrum.gallery.exhibit import named_runs
-from fulcrum.gallery.gallery_request import GalleryRequest
-from fulcrum.gallery.open_models import OpenModels
+from fulcrum.cli.gallery import server as drawing_desk
+from fulcrum.cli.gallery.runs import GalleryRequest, OpenModels, named_runs
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.training.painter import Painter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fulcrum.cli import main
-from fulcrum.gallery.exhibit import arms_of, named_runs
+from fulcrum.cli.gallery.runs import arms_of, named_runs
 from fulcrum.judge import page
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
@@ -154,7 +154,7 @@ def test_the_command_opens_a_study_by_its_plan_and_ends_quietly(studied, capsys,
             server.shutdown()
             thread.join()
 
-    monkeypatch.setattr("fulcrum.gallery.gallery_server.until_stopped", once)
+    monkeypatch.setattr("fulcrum.cli.gallery.server.until_stopped", once)
     with pytest.raises(SystemExit) as end:
         main(["gallery", "--study", str(plan), "--out", str(out), "--port", "0", "--json", "--threads", "1"])
     printed = capsys.readouterr()

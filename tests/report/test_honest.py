@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fulcrum.cli.findings.study import _summary
+from fulcrum.cli.study import _summary
 from fulcrum.judge import figures as arm_marks
 from fulcrum.judge import figures as curve_figure
 from fulcrum.judge import figures as difference_figure

@@ -191,9 +191,7 @@ def test_watching_waits_for_the_page_of_a_study_that_has_begun(tmp_path, monkeyp
     folder.mkdir()
     (folder / "plan.json").write_text("{}")
     monkeypatch.setattr("fulcrum.judge.serve.serve", lambda folder, *_: served.append(folder))
-    monkeypatch.setattr(
-        "fulcrum.cli.findings.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here")
-    )
+    monkeypatch.setattr("fulcrum.cli.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here"))
     for words in ([], [str(folder)]):
         (folder / "report.html").unlink(missing_ok=True)
         with pytest.raises(SystemExit) as end:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fulcrum.cli.trained.next_command import train_command
+from fulcrum.cli.train import train_command
 from fulcrum.data.readers.pictures import colour_named, decode, drawn, pad
 from fulcrum.data.readers.reader import Fields, open_given
 from fulcrum.data.stores.finish_import import import_summary, run_import

@@ -9,18 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import (
-    OUT,
-    DeviceName,
-    Files,
-    Images,
-    Json,
-    Out,
-    Quiet,
-    Set,
-    emit,
-    say,
-)
+from fulcrum.cli.options import OUT, DeviceName, Files, Images, Json, Out, Quiet, Set, emit, say
 from fulcrum.spec.errors import BadInput
 
 Processes = Annotated[int, typer.Option(min=1, max=256, help="Share the work among this many processes.")]

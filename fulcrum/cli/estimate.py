@@ -56,7 +56,7 @@ def estimate(
     starting kernels) is taken from the one published step that the estimate is calibrated with. --published shows how
     far each ratio of the published table is met. Prices are an assumption unless you say --price.
     """
-    from fulcrum.cli.trained.size_words import estimate_words, gpu_words
+    from fulcrum.cli.train import estimate_words, gpu_words
     from fulcrum.levers.catalog import read_phrase
     from fulcrum.spec.speed import GPUS, read_machine
     from fulcrum.training.dist.choose_system import asked_system

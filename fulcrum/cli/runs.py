@@ -15,6 +15,7 @@ from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
 
+
 app = typer.Typer(no_args_is_help=True, help="The runs on disk: list, show, remove, tidy.")
 
 

@@ -1,20 +1,58 @@
-"""What hangs in the gallery: runs that can be drawn with, chosen at the start; and those that cannot, with the reason."""
+"""The runs of a gallery: opened once, kept while there is memory, and what a page may ask for."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, field_validator
 
 from fulcrum.judge.figures import COLOURS, colour
 from fulcrum.judge.page import read as read_result
 from fulcrum.judge.schema import StudyResult
 from fulcrum.spec.edit import read
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.spec.record import Filler
-from fulcrum.spec.run import RunSpec
-from fulcrum.training.kept_weights import points
-from fulcrum.training.painter import cells
+from fulcrum.spec.record import Filler, Frozen
+from fulcrum.spec.run import RunSpec, System
+from fulcrum.training.dist.choose_system import device_named
+from fulcrum.training.kept_weights import points, weights_at
+from fulcrum.training.painter import Painter, cells
 from fulcrum.training.run_folder import RunFolder, require_parts
 from fulcrum.training.trained_run import find_run, run_label, runs_under
+
+# --------------------------------------------------------------------------------------------------
+# What the page may ask for: a prompt, a noise, settings and columns, each within a limit; nothing of it is a path.
+
+
+MOST_LETTERS, MOST_PICTURES, MOST_STEPS, MOST_COLUMNS, MOST_GUIDANCE = 2000, 8, 200, 12, 100.0
+MOST_SEED = 2**53 - 1  # a browser counts no further
+
+
+class WantedColumn(Frozen):
+    key: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]  # of a run of the gallery
+    at: Annotated[int | None, Field(ge=1)] = None  # images seen; none: its newest weights
+
+
+class GalleryRequest(Frozen):
+    page: Annotated[str, Field(pattern="^[0-9a-z]{1,32}$")]  # who asks: a newer request of the same page ends this one
+    prompt: Annotated[str, Field(max_length=MOST_LETTERS)]
+    seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
+    count: Annotated[int, Field(ge=1, le=MOST_PICTURES)] = 1  # pictures of each run
+    guidance: Annotated[float | None, Field(gt=0, le=MOST_GUIDANCE)] = None  # none: each run's own
+    steps: Annotated[int | None, Field(ge=1, le=MOST_STEPS)] = None
+    columns: Annotated[tuple[WantedColumn, ...], Field(min_length=1, max_length=MOST_COLUMNS)]
+
+    @field_validator("prompt")
+    @classmethod
+    def _one_line(cls, prompt: str) -> str:
+        """Letters that cannot be seen become spaces: the prompt is pasted into terminals."""
+        return "".join(letter if letter.isprintable() else " " for letter in prompt).strip()
+
+
+# --------------------------------------------------------------------------------------------------
+# What hangs in the gallery: runs that can be drawn with, chosen at the start; and those that cannot, with the reason.
+
 
 MOST_RUNS = 64  # that a person can choose from
 RESULT = "report.json"
@@ -164,3 +202,40 @@ def _exhibit(one: _Hanging, usual: str, fillers: tuple[type[Filler], ...]) -> Ex
         run_label(about),
         one.colour or usual,
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# Models that are open: loaded once, kept while there is room, their codecs and text encoders shared.
+
+
+MOST_BYTES = 4 << 30  # of open weights together; one model at least
+
+
+class OpenModels:
+    """Painters by (run, images seen), the least recently used closed first."""
+
+    def __init__(self, device: str = "cpu", most_bytes: int = MOST_BYTES) -> None:
+        self.system, self.most_bytes = System(device=device_named(device)), most_bytes
+        self.painters: OrderedDict[tuple[str, int], tuple[Painter, int]] = OrderedDict()
+        self.parts: dict[Any, Any] = {}
+        self.lock = threading.Lock()
+
+    def painter(self, exhibit: Exhibit, images: int) -> Painter:
+        with self.lock:
+            key = (exhibit.key, images)
+            if key not in self.painters:
+                weights = weights_at(exhibit.folder, images)
+                run = exhibit.run
+                painter = Painter(run, weights, self._part(run.encode.codec), self._part(run.encode.text), self.system)
+                _ = painter.empty  # read once: copies that draw with other settings share it
+                self.painters[key] = painter, sum(value.nbytes for value in weights.values())
+            self.painters.move_to_end(key)
+            while len(self.painters) > 1 and sum(size for _, size in self.painters.values()) > self.most_bytes:
+                self.painters.popitem(last=False)
+            return self.painters[key][0]
+
+    def _part(self, filler: Any) -> Any:
+        """A codec or a text encoder: one for all runs that describe it alike."""
+        if filler not in self.parts:
+            self.parts[filler] = filler.build(None)
+        return self.parts[filler]

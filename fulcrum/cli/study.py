@@ -1,4 +1,4 @@
-"""fulcrum study, report."""
+"""fulcrum study, report: plan, run, keep and verify studies."""
 
 import shlex
 import time
@@ -8,20 +8,175 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.findings import evidence, keep_study
-from fulcrum.cli.options import (
-    OUT,
-    Files,
-    Json,
-    Out,
-    Quiet,
-    Threads,
-    Timeout,
-    catalogue,
-    emit,
-    say,
-)
-from fulcrum.spec.errors import BadInput
+from fulcrum.cli.options import OUT, Files, Json, Out, Quiet, Threads, Timeout, catalogue, emit, say
+from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.spec.progress import Tally, awaited
+
+# --------------------------------------------------------------------------------------------------
+# fulcrum study keep, verify, migrate: a study's numbers in a small folder, and the proof that they hold.
+
+
+Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evidence/NAME.")]
+
+
+def register_keep(study: typer.Typer) -> None:
+    study.command("keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick")(keep_command)
+    study.command("verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3")(verify_command)
+    study.command("migrate", hidden=True, epilog="Example: fulcrum study migrate docs/evidence")(migrate_command)
+
+
+def keep_command(
+    plan: Annotated[Path, typer.Argument(help="The plan that was run, or is running.")],
+    folder: Folder,
+    out: Out = OUT,
+    levers: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Keep the finished cells of a study in a small folder: numbers and cards, one seed's pictures, no weights.
+
+    Asked again, it adds the cells that were finished since. From such a folder another machine goes on: fulcrum study
+    merge PLAN FOLDER --out runs, then fulcrum study run PLAN.
+    """
+    from fulcrum.studies.kept import keep
+
+    known, hashes = catalogue(levers)
+    command = " ".join(["fulcrum study run", str(plan), *(f"--with {path}" for path in levers or ())])
+    result, new = keep(plan, known, out, folder, command, hashes)
+    done, total = result.progress.done + result.progress.failed, result.progress.total
+    emit(
+        {"folder": str(folder), "new": new, "done": done, "total": total, "state": result.state},
+        as_json,
+        f"{folder} keeps {done} of {total} cells, {new} of them new",
+    )
+
+
+def verify_command(
+    folder: Annotated[Path, typer.Argument(help="A kept study, or a folder of several.")],
+    levers: Files = None,
+    rerun: Annotated[int, typer.Option(min=0, help="Train so many cells anew, and compare the weights' hashes.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Decides which cells are trained anew.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Judge kept studies again from their cells: every number, verdict and code of a remark must come out as it was kept.
+
+    Of a study that was run with files of one's own, which are not named here, the effects at equal images are judged again
+    from the pairs of its cells, and what needs those files is not: the output says what.
+
+    With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
+    the bit.
+    """
+    from fulcrum.studies.kept import kept_studies
+    from fulcrum.studies.kept import rerun as train_again
+    from fulcrum.studies.verify import named, require_asked, verify
+    from fulcrum.training.dist.compiled_code import compiles_here
+
+    known, hashes = catalogue(levers)
+    facts, lines, wrong = list[dict[str, object]](), list[str](), 0
+    studies = kept_studies(folder)
+    require_asked(studies, hashes)
+    tally = Tally("judged again", len(studies), say, "studies")
+    for done, study in enumerate(studies, 1):
+        with awaited(f"judging {study} again", say):
+            checked = verify(study, known, hashes)
+        tally.tell(done)
+        if checked.differences:
+            lines.append(f"{study}: {checked.words}; {len(checked.differences)} differ from what was kept:")
+            lines.append(named(checked.differences))
+        else:
+            lines.append(f"{study}: {checked.words}, all as kept")
+        answers = (
+            train_again(study, known, rerun, say, hashes, compile_blocks=compiles_here(say), seed=seed) if rerun else []
+        )
+        for cell, kept, trained in answers:
+            same = "the same weights" if kept == trained else f"other weights: kept {kept[:12]}, found {trained[:12]}"
+            lines.append(f"  {cell.arm}, seed {cell.seed} ({cell.key}), trained anew: {same}")
+        other = sum(kept != trained for _, kept, trained in answers)
+        wrong += len(checked.differences) + other
+        facts.append(
+            {
+                "study": str(study),
+                "cells": checked.cells,
+                "effects": checked.effects,
+                "held_against_themselves": checked.others,
+                "whole": checked.whole,
+                "differences": checked.differences,
+                "rerun": len(answers),
+                "other_weights": other,
+            }
+        )
+    emit(facts, as_json, "\n".join(lines))
+    if wrong:
+        raise RunFailed(
+            f"{wrong} things came out otherwise than they were kept",
+            "the cells were edited, the code judges in another way now, or (weights only) the machine is of another kind",
+        )
+
+
+def migrate_command(
+    folder: Annotated[Path, typer.Argument(help="A kept study, or a folder of several.")],
+    levers: Files = None,
+    as_json: Json = False,
+) -> None:
+    """Write kept results again as this version writes them, from their cells, which stay as they are.
+
+    Numbers and verdicts must follow from the cells. A study that was run with files of one's own, which are not named
+    here, is left as it is.
+    """
+    from fulcrum.studies.kept import kept_studies
+    from fulcrum.studies.verify import migrate, own_files, require_asked
+
+    known, hashes = catalogue(levers)
+    studies, facts = kept_studies(folder), list[dict[str, str]]()
+    require_asked(studies, hashes)
+    for study in studies:
+        if not own_files(study).keys() <= hashes.keys():
+            what = "left as it is: it needs its --with FILE"
+        else:
+            what = "written again" if migrate(study, known, hashes) else "current"
+        facts.append({"study": str(study), "result": what})
+    emit(facts, as_json, "\n".join(f"{fact['study']}: {fact['result']}" for fact in facts))
+
+
+# --------------------------------------------------------------------------------------------------
+# fulcrum study evidence: the page of all kept studies.
+
+
+def register_evidence(study: typer.Typer) -> None:
+    study.command("evidence", epilog="Example: fulcrum study evidence docs/evidence")(evidence_command)
+
+
+def evidence_command(
+    folder: Annotated[Path, typer.Argument(help="Where studies are kept, each in a folder of its name.")],
+    readme: Annotated[
+        Path | None, typer.Option(help="A Markdown file with the two evidence marks: its opening is written too.")
+    ] = None,
+    levers: Annotated[
+        Path | None, typer.Option(help="The folder of measured.json, the table of what was measured: it is written too.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the page of all kept studies into their folder: the ranking, the claims beside what was seen, pictures.
+
+    The same studies give the same files, byte for byte.
+    """
+    from fulcrum.levers.catalog import CATALOG
+    from fulcrum.studies.verify import results
+    from tools.evidence.files import write
+
+    with awaited(f"judging the studies of {folder} again, and drawing their page", say):
+        studies = results(folder, CATALOG)
+        changed = write(studies, folder, readme, levers)
+    what = "\n".join(f"  {path}" for path in changed) or "  nothing: all files are current"
+    emit(
+        {"studies": list(studies), "written": [str(path) for path in changed]},
+        as_json,
+        f"{len(studies)} studies; written:\n{what}",
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# fulcrum study, report.
+
 
 PlanFile = Annotated[Path, typer.Argument(help="A plan, such as examples/quick.toml; quick alone is the shipped one.")]
 ExecutorKind = Annotated[str, typer.Option("--executor", help="local: processes here; ray: a Ray cluster.")]
@@ -30,8 +185,8 @@ app = typer.Typer(no_args_is_help=True, help="A controlled comparison of trainin
 
 
 def register(parent: typer.Typer) -> None:
-    keep_study.register_keep(app)
-    evidence.register_evidence(app)
+    register_keep(app)
+    register_evidence(app)
     parent.add_typer(app, name="study")
     parent.command(epilog="Example: fulcrum report --watch")(report)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from fulcrum.cli.options import DeviceName, Json, Quiet, emit, heard
-from fulcrum.cli.trained.next_command import train_command
+from fulcrum.cli.train import train_command
 from fulcrum.spec.errors import BadInput
 
 Part = Annotated[

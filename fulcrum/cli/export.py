@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, RunName, catalogue, emit, say
-from fulcrum.cli.trained.next_command import finish_first
+from fulcrum.cli.train import finish_first
 from fulcrum.spec.errors import BadInput, FulcrumError, install_extra
 from fulcrum.spec.progress import awaited
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fulcrum.spec.run import RunSpec
     from fulcrum.training.painter import Painter
     from fulcrum.training.run_folder import RunFolder
+
 
 SEEDS = 16  # whose noise is written, unless another number is asked for
 KEPT = {"averaged": "averaged", "last": "the last ones, not averaged"}

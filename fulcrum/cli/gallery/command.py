@@ -10,8 +10,9 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.progress import awaited
 
 if TYPE_CHECKING:
-    from fulcrum.gallery.exhibit import Collection
+    from fulcrum.cli.gallery.runs import Collection
     from fulcrum.spec.run import RunSpec
+
 
 PROMPTS = 6  # examples on the page
 
@@ -51,10 +52,8 @@ def gallery(
     """
     import torch
 
-    from fulcrum.gallery.drawing_desk import DrawingDesk, sample_options
-    from fulcrum.gallery.exhibit import arms_of, named_runs
-    from fulcrum.gallery.gallery_server import serve_gallery
-    from fulcrum.gallery.open_models import OpenModels
+    from fulcrum.cli.gallery.runs import OpenModels, arms_of, named_runs
+    from fulcrum.cli.gallery.server import DrawingDesk, sample_options, serve_gallery
     from fulcrum.training.dist.choose_system import device_named, thread_count
 
     device_named(device)  # refused before anything is looked for

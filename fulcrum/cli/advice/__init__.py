@@ -1,1 +1,0 @@
-"""Commands that tell what may be changed, what is wrong and what to try next."""

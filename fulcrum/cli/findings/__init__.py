@@ -1,1 +1,0 @@
-"""Commands for what is measured and compared: metrics, studies, their evidence."""

@@ -1,0 +1,1 @@
+"""The gallery: a local page that draws one prompt with several runs."""

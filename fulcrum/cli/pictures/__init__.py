@@ -1,1 +1,0 @@
-"""Commands for pictures and captions of one's own."""
