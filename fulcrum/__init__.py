@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fulcrum.old_paths import keep_former_paths
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -48,10 +50,10 @@ __all__ = [
     "train",
 ]
 
-# A first import binds a package's name in its parent. These three rooms are imported before the functions of their names
-# are defined, so that no later import takes `fulcrum.train` away from the function: docs/decisions/0020-public-api.md.
-for _room in ("measure",):
-    import_module(f"{__name__}.{_room}")
+# A first import binds a package's name in its parent. Rooms that share a name with a function, today or formerly, are
+# imported before the functions are defined, so that no later import rebinds the name: docs/decisions/0020-public-api.md.
+import_module(f"{__name__}.measure")
+keep_former_paths()
 
 Files = Iterable[str | Path]
 Say = Callable[[str], None]

@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fulcrum.data.store.completion import import_summary, run_import
+from fulcrum.data.store.importing import Options
+
 from examples.emoji.reader import EmojiReader
-from fulcrum.data.stores.finish_import import import_summary, run_import
-from fulcrum.data.stores.importing import Options
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 

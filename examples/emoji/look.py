@@ -10,11 +10,11 @@ import argparse
 import textwrap
 
 import numpy as np
+from fulcrum.data.caption import Chooser
+from fulcrum.data.store.folder_source import FolderSource
 from PIL import Image, ImageDraw, ImageFont
 
 from fulcrum import sample
-from fulcrum.data.captions import Chooser
-from fulcrum.data.stores.folder_source import FolderSource
 
 COLUMNS = 10
 SIDE, GAP, TEXT = 96, 8, 118  # pixels: of a picture, between two, of the captions below

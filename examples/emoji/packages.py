@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.data.readers.reader import read_untrusted
-from fulcrum.data.readers.shards import TARS, Broken, members
+from fulcrum.data.readers.untrusted_archive import TARS, Broken, members
+from fulcrum.data.readers.untrusted_file import read_untrusted
+
 from fulcrum.spec.errors import BadInput
 
 NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full

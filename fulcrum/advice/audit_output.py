@@ -98,13 +98,13 @@ BADGES = {"error": "bad", "warning": "open", "note": "even"}  # of the report's 
 
 def render(audit: Audit) -> str:
     environment = Environment(
-        loader=PackageLoader("fulcrum.report"),
+        loader=PackageLoader("fulcrum.judge"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    style = resources.files("fulcrum.report").joinpath("templates/style.css").read_text("utf-8")
+    style = resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")
     return environment.get_template("audit.jinja").render(
         audit=audit,
         groups=grouped(audit.faults),

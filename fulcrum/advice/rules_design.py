@@ -28,9 +28,9 @@ class ArmChangesNothing(AuditRule):
     fix = "leave it out, or make it differ"
 
     def in_family(self, family: ConfigFamily) -> Sightings:
-        for number, arm in enumerate(family.arms):
+        for place, arm in enumerate(family.arms):
             moved = [change for change in arm.changes if not change.path.endswith("seed")]
-            same = [other.name for other in family.arms[:number] if other.changes == arm.changes]
+            same = [other.name for other in family.arms[:place] if other.changes == arm.changes]
             seeds = [change for change in arm.changes if change.path.endswith("seed")]
             if not moved and not seeds:
                 yield Sighting(arm.at(), "the arm differs from the baseline in nothing but names and folders")
@@ -244,8 +244,8 @@ class DosesUnequal(AuditRule):
                 for change in arm.changes
                 if re.search(pattern, change.path) and DOSES.search(change.path) and isinstance(change.after, int | float)
             ]
-            for number, (arm, change) in enumerate(doses):
-                for other, its in doses[number + 1 :]:
+            for place, (arm, change) in enumerate(doses):
+                for other, its in doses[place + 1 :]:
                     if other is not arm and its.after != change.after and _method(its.path) != _method(change.path):
                         yield Sighting(
                             other.at(its.path),

@@ -10,7 +10,7 @@ from fulcrum.advice.configs import ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
 from fulcrum.advice.scripts import LOW, Script, dotted, is_constant, keyword, source_of
 from fulcrum.advice.steps import StepTrace
-from fulcrum.advice.tensors import BITS as BITS_from_stored_tensors
+from fulcrum.advice.tensors import BITS as STORED_BITS
 from fulcrum.advice.tensors import LOW as LOW_STORED
 from fulcrum.advice.tensors import TRAINED, ModelFolder, StoredTensors, matching
 from fulcrum.spec.run import RunSpec
@@ -727,9 +727,7 @@ class WeightsInBf16(AuditRule):
     def in_tensors(self, tensors: StoredTensors) -> Sightings:
         beside = set(matching(tensors.tensors, *STATE, "ema"))
         weights = [one for one in tensors.tensors if one not in beside]
-        numbers, low = (
-            sum(one.numbers for one in weights if one.format in kinds) for kinds in (BITS_from_stored_tensors, LOW_STORED)
-        )
+        numbers, low = (sum(one.numbers for one in weights if one.format in kinds) for kinds in (STORED_BITS, LOW_STORED))
         if low <= 0.5 * numbers:
             return
         resumes = bool(matching(tensors.tensors, *STATE))

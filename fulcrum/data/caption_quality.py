@@ -196,7 +196,6 @@ REFUSALS = (
     r"please (?:provide|upload|share) (?:an?|the|your) (?:image|picture|photo)",
 )
 _REFUSAL = re.compile(r"\b(?:" + "|".join(REFUSALS) + r")", re.IGNORECASE)
-_COMPOUND_WORD = re.compile(r"\w+(?:['’-]\w+)*")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from fulcrum.files.paths import at_home
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Fraction, Share, Within
 
@@ -26,7 +26,7 @@ TOKENS: dict[int, dict[str, float]] = {
 }
 
 
-class OneStyle(seam.CaptionFiller):
+class OneStyle(slots.CaptionFiller):
     """Every sample gets the caption of one length."""
 
     kind: ClassVar[str] = "captions"
@@ -44,7 +44,7 @@ class OneStyle(seam.CaptionFiller):
         return Chooser((self.style,), (1.0,))
 
 
-class MixedStyles(seam.CaptionFiller):
+class MixedStyles(slots.CaptionFiller):
     """A sample gets one length whenever it is read, chosen by weight."""
 
     kind: ClassVar[str] = "mixed_captions"
@@ -72,7 +72,7 @@ class MixedStyles(seam.CaptionFiller):
         return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
 
 
-class NamedCaptions(seam.CaptionFiller):
+class NamedCaptions(slots.CaptionFiller):
     """Captions of the user's own pictures by name, one whenever a sample is read, chosen by weight."""
 
     kind: ClassVar[str] = "named_captions"
@@ -101,7 +101,7 @@ class NamedCaptions(seam.CaptionFiller):
 # Records of the data seams: sources, and the caption choosers of `caption_fillers.py`.
 
 
-class World(seam.SourceFiller):
+class World(slots.SourceFiller):
     """The embedded world: captioned scenes, made on the spot, the same everywhere."""
 
     kind: ClassVar[str] = "world"
@@ -207,7 +207,7 @@ class RecaptionedWorld(World):
         return {**super().hashes(), "asset:captioner": asset_hash("captioner")}
 
 
-class Folder(seam.SourceFiller):
+class Folder(slots.SourceFiller):
     """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
 
     kind: ClassVar[str] = "folder"
@@ -324,7 +324,7 @@ class FilteredFolder(Folder):
         return {**super().identity(), "drop": self.drop}
 
 
-class Mix(seam.SourceFiller):
+class Mix(slots.SourceFiller):
     """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one of weight 1, whatever
     their sizes. Judged by the held-out pictures of the first. Where one holds several shapes, whole batches are dealt."""
 
@@ -403,7 +403,7 @@ def _ledger(path: str) -> dict[str, Any]:
     return ledger
 
 
-def varied_captions(source: seam.SourceFiller) -> MixedStyles | None:
+def varied_captions(source: slots.SourceFiller) -> MixedStyles | None:
     """All lengths that every picture of a source is captioned with, by their usual weights; None where there is but one."""
     usual, names = MixedStyles(), source.caption_names()
     lengths = get_args(Style) if names is None else names
@@ -411,7 +411,7 @@ def varied_captions(source: seam.SourceFiller) -> MixedStyles | None:
     return MixedStyles(**weights) if sum(weight > 0 for weight in weights.values()) > 1 else None
 
 
-def caption_tokens(source: seam.SourceFiller, caption: seam.CaptionFiller) -> float | None:
+def caption_tokens(source: slots.SourceFiller, caption: slots.CaptionFiller) -> float | None:
     """How many tokens these captions have on average; None where nobody has counted."""
     if isinstance(source, World) and isinstance(caption, OneStyle | MixedStyles):
         return caption.tokens(source.max_objects)

@@ -51,7 +51,7 @@ class Shipped:
 
 
 def _folder(folder: Path | None) -> Traversable:
-    return files("fulcrum").joinpath("assets") if folder is None else folder
+    return files("fulcrum.networks").joinpath("assets") if folder is None else folder
 
 
 def card(name: str, folder: Path | None = None) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def render(result: StudyResult, gallery: str = "") -> str:
     study is running: then one, allowed by its hash, that renews the page. `gallery`: where one answers that draws with
     this study's arms; its own server says so, and then prompts are links."""
     running = result.state == "running"
-    script = resources.files("fulcrum.report").joinpath("templates/live.js").read_text("utf-8") if running else ""
+    script = resources.files("fulcrum.judge").joinpath("templates/live.js").read_text("utf-8") if running else ""
     others = result.best_first
     return inert(
         _environment()
@@ -151,7 +151,7 @@ def render(result: StudyResult, gallery: str = "") -> str:
             script=Markup(script),
             script_hash=script_hash(script),
             probes=design_tables.probe_table(result),
-            style=Markup(resources.files("fulcrum.report").joinpath("templates/style.css").read_text("utf-8")),
+            style=Markup(resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")),
             others=others,
             decisions=len(result.decisions),
             ranking=ranking.ranking(result),
@@ -195,7 +195,7 @@ def read(path: Path | str) -> StudyResult:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("fulcrum.report"),
+        loader=PackageLoader("fulcrum.judge"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOKED_AT, LOOKED_AT_SIZE = 64, 32  # pictures, and pixels on a side, that a deviation is measured on
 
 
-class KL(seam.CodecFiller):
+class KL(slots.CodecFiller):
     """An embedded KL codec: 32 pixels to 8 x 8 latents of `channels` channels."""
 
     kind: ClassVar[str] = "kl_codec"
@@ -55,7 +55,7 @@ class KL(seam.CodecFiller):
 
         return load_codec(self.asset)
 
-    def deviation(self, source: seam.SourceFiller) -> float | None:
+    def deviation(self, source: slots.SourceFiller) -> float | None:
         """As its card says, over the channels; of a user's pictures as of the world's real ones."""
         from fulcrum.files.shipped import card
 
@@ -93,7 +93,7 @@ class TunedKL(KL):
         return codec
 
 
-class Pixels(seam.CodecFiller):
+class Pixels(slots.CodecFiller):
     """No codec: the denoiser sees pixels in [-1, 1]."""
 
     kind: ClassVar[str] = "pixels"
@@ -105,19 +105,19 @@ class Pixels(seam.CodecFiller):
 
         return IdentityCodec()
 
-    def deviation(self, source: seam.SourceFiller) -> float | None:
+    def deviation(self, source: slots.SourceFiller) -> float | None:
         """Of the world's pixels in [-1, 1]. A user's pictures may be elsewhere when a run is drawn with: not measured."""
         return _pixel_deviation(source) if getattr(source, "has_scenes", True) else None
 
 
 @cache
-def _pixel_deviation(source: seam.SourceFiller) -> float | None:
+def _pixel_deviation(source: slots.SourceFiller) -> float | None:
     """About its mean, over the first pictures, small: the same whatever the run's size."""
     pictures = source.glimpse(LOOKED_AT_SIZE, LOOKED_AT)
     return None if pictures is None else round(float(pictures.std()) / 127.5, 3)
 
 
-class EmbeddedText(seam.TextFiller):
+class EmbeddedText(slots.TextFiller):
     """The embedded text encoder."""
 
     kind: ClassVar[str] = "world_text"
@@ -135,7 +135,7 @@ class EmbeddedText(seam.TextFiller):
         return {f"asset:{self.asset}": asset_hash(self.asset)}
 
 
-class FolderCodec(seam.CodecFiller):
+class FolderCodec(slots.CodecFiller):
     """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The key holds the hash of
     its files, not where they lie."""
 
@@ -160,7 +160,7 @@ class FolderCodec(seam.CodecFiller):
 
         return load_codec(self.path, self.stride, self.channels, self.network)
 
-    def deviation(self, source: seam.SourceFiller) -> float | None:
+    def deviation(self, source: slots.SourceFiller) -> float | None:
         """One: scale and shift of its config are its authors' measure, and a loaded one says how near it comes."""
         return 1.0
 
@@ -175,7 +175,7 @@ class FolderCodec(seam.CodecFiller):
         return sizes if self.path else {**sizes, "name": self.name}
 
 
-class FolderText(seam.TextFiller):
+class FolderText(slots.TextFiller):
     """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
 
     kind: ClassVar[str] = "pretrained_text"
@@ -223,7 +223,7 @@ class FolderText(seam.TextFiller):
         return {"width": self.width, **({"max_tokens": self.max_tokens} if self.path else {"name": self.name})}
 
 
-class FolderTeacher(seam.TeacherFiller):
+class FolderTeacher(slots.TeacherFiller):
     """A vision network of transformers, from a folder or a hub id: DINOv2, DINOv3, CLIP."""
 
     kind: ClassVar[str] = "pretrained_teacher"
@@ -273,7 +273,7 @@ def _by_lever(name: str) -> str:
 WORLD_TEACHERS = {"world": "teacher", "supervised": "teacher_supervised"}  # what levers call them, and their assets
 
 
-class WorldTeacher(seam.TeacherFiller):
+class WorldTeacher(slots.TeacherFiller):
     """An embedded vision teacher: one token per 4 x 4 pixels. The default has never been told what a picture shows."""
 
     kind: ClassVar[str] = "world_teacher"

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn import functional as F_from_nn
 
 from fulcrum.networks.protocols import FrozenNetwork
 
@@ -92,7 +91,7 @@ def _witness(value: Tensor) -> tuple[str, list[int]]:
     two signs that turn would make up for each other."""
     data = value.detach().contiguous().reshape(-1).view(torch.uint8)
     if len(data) % 8 or data.storage_offset() % 8:
-        data = F_from_nn.pad(data, (0, -len(data) % 8))
+        data = F.pad(data, (0, -len(data) % 8))
     device, words = str(data.device), data.view(torch.int64)
     factors = _factors(device, NEAR if data.device.type == "cpu" else FAR)
     parts = torch.split(words, len(factors))

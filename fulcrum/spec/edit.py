@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Filler, Record, Seed, tree
 from fulcrum.spec.run import RATE, SCIENCE, During, RunSpec
@@ -41,18 +41,18 @@ class Change(NamedTuple):
     after: Any
 
 
-def slots(record: Record, prefix: str = "") -> list[str]:
+def slot_paths(record: Record, prefix: str = "") -> list[str]:
     """All paths of a record that can be set."""
     paths = []
     for name in type(record).model_fields:
         value, path = getattr(record, name), f"{prefix}{name}"
         paths.append(path)
         if isinstance(value, Record):
-            paths += slots(value, path + ".")
+            paths += slot_paths(value, path + ".")
         elif isinstance(value, tuple):
             for item in value:
-                if isinstance(item, seam.TermFiller | seam.TeacherFiller):
-                    paths += [f"{path}.{item.name}", *slots(item, f"{path}.{item.name}.")]
+                if isinstance(item, slots.TermFiller | slots.TeacherFiller):
+                    paths += [f"{path}.{item.name}", *slot_paths(item, f"{path}.{item.name}.")]
     return paths
 
 
@@ -71,7 +71,7 @@ def _member(value: Any, step: str, run: RunSpec, path: str) -> Any:
         for item in value:
             if getattr(item, "name", None) == step:
                 return item
-    raise BadInput(f"no slot is called '{path}'", nearest(path, slots(run)))
+    raise BadInput(f"no slot is called '{path}'", nearest(path, slot_paths(run)))
 
 
 def put(run: RunSpec, path: str, value: Any) -> RunSpec:

@@ -12,7 +12,7 @@ from pydantic import PydanticUserError, ValidationError
 
 from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside, put_all
 from fulcrum.spec.errors import BadInput, OrderDecides, nearest
-from fulcrum.spec.record import Filler, Record, seam_of
+from fulcrum.spec.record import Filler, Record, slot_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
 
@@ -466,7 +466,7 @@ def _named(node: ast.expr, catalogue: Catalogue) -> Any:
 
 def _filler(old: Filler, node: ast.expr, catalogue: Catalogue) -> Filler:
     """A filler of the same seam as `old`, by its kind."""
-    base = seam_of(old)
+    base = slot_of(old)
     kinds = {cls.kind: cls for cls in catalogue.fillers if issubclass(cls, base)}
     call = node.func if isinstance(node, ast.Call) else node
     kind = call.id if isinstance(call, ast.Name) else ast.unparse(call)

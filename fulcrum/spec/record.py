@@ -101,7 +101,7 @@ class Filler(Record):
         return f"{self.kind}({inside})" if inside else self.kind
 
 
-def seam_of(filler: Filler) -> type[Filler]:
+def slot_of(filler: Filler) -> type[Filler]:
     """Return the base record of the seam that a filler fills: it derives from `Filler` directly."""
     return next(cls for cls in type(filler).__mro__ if issubclass(cls, Filler) and Filler in cls.__bases__)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.record import Count, Factor, Filler, Positive, Record, Share, Threads, Width, Within, tree
 
 # --------------------------------------------------------------------------------------------------
@@ -46,8 +46,8 @@ class During(Record):
 
 
 class Data(Record):
-    source: SerializeAsAny[seam.SourceFiller]
-    caption: SerializeAsAny[seam.CaptionFiller]
+    source: SerializeAsAny[slots.SourceFiller]
+    caption: SerializeAsAny[slots.CaptionFiller]
     size: Annotated[int, Within("[1, 8192]")]  # pixels on a side
     stages: tuple[During, ...] = ()  # values for a part of the budget; a set: kept in one order, so that levers commute
 
@@ -75,30 +75,30 @@ def _at_odds(one: During, other: During) -> bool:
 
 
 class Encode(Record):
-    codec: SerializeAsAny[seam.CodecFiller]
-    text: SerializeAsAny[seam.TextFiller]
-    teachers: tuple[SerializeAsAny[seam.TeacherFiller], ...] = ()  # frozen vision networks; a set: kept in one order
+    codec: SerializeAsAny[slots.CodecFiller]
+    text: SerializeAsAny[slots.TextFiller]
+    teachers: tuple[SerializeAsAny[slots.TeacherFiller], ...] = ()  # frozen vision networks; a set: kept in one order
 
     @field_validator("teachers")
     @classmethod
-    def _one_order(cls, teachers: tuple[seam.TeacherFiller, ...]) -> tuple[seam.TeacherFiller, ...]:
+    def _one_order(cls, teachers: tuple[slots.TeacherFiller, ...]) -> tuple[slots.TeacherFiller, ...]:
         return tuple(sorted(teachers, key=lambda teacher: teacher.name))
 
-    def teacher(self, name: str) -> seam.TeacherFiller | None:
+    def teacher(self, name: str) -> slots.TeacherFiller | None:
         """Who teaches what a term asks of this name: one that takes its place, else the one that has it."""
         instead = [teacher for teacher in self.teachers if getattr(teacher, "instead_of", "") == name]
         return next((teacher for teacher in (*instead, *self.teachers) if teacher in instead or teacher.name == name), None)
 
 
 class Flow(Record):
-    time: SerializeAsAny[seam.TimeFiller]
-    predict: SerializeAsAny[seam.PredictFiller]
-    weight: SerializeAsAny[seam.WeightFiller]
+    time: SerializeAsAny[slots.TimeFiller]
+    predict: SerializeAsAny[slots.PredictFiller]
+    weight: SerializeAsAny[slots.WeightFiller]
     drop_text: Share = 0.1  # share of captions replaced by the empty prompt
     noise_scale: Factor = 1.0  # multiplies eps in training and sampling
 
 
-class AllWeights(seam.LearnedFiller):
+class AllWeights(slots.LearnedFiller):
     """Every weight of the denoiser learns. It stands here as it is what a description means that says nothing of it."""
 
     kind: ClassVar[str] = "all_weights"
@@ -117,13 +117,13 @@ class Model(Record):
     mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5  # the hidden layer of a block over its width
     bottleneck: Width | None = None  # two linears instead of one for wide patches
     theta: Positive = 10_000.0  # base of the rotary positions
-    route: SerializeAsAny[seam.RouteFiller]
-    condition: SerializeAsAny[seam.ConditionFiller]
-    learned: SerializeAsAny[seam.LearnedFiller] = AllWeights()
+    route: SerializeAsAny[slots.RouteFiller]
+    condition: SerializeAsAny[slots.ConditionFiller]
+    learned: SerializeAsAny[slots.LearnedFiller] = AllWeights()
 
 
 class Optim(Record):
-    rule: SerializeAsAny[seam.RuleFiller]
+    rule: SerializeAsAny[slots.RuleFiller]
     lr: Annotated[float, Within("(0, 1]")]  # learning rate at its height
     clip: Positive = 1.0  # largest norm of the gradient
     warmup: Share = 0.01  # share of the budget
@@ -150,8 +150,8 @@ class Precision(Record):
 
 class Sample(Record):
     steps: Annotated[int, Within("[1, 10000]")]  # of the solver from noise to a picture
-    guide: SerializeAsAny[seam.GuideFiller]
-    prompts: SerializeAsAny[seam.CaptionFiller]  # the captions that pictures are drawn from and judged by
+    guide: SerializeAsAny[slots.GuideFiller]
+    prompts: SerializeAsAny[slots.CaptionFiller]  # the captions that pictures are drawn from and judged by
     shift: Factor = 1.0  # of the sampling grid
 
 
@@ -160,7 +160,7 @@ class Budget(Record):
     batch: Count  # images of one step, over all processes
 
 
-Named = Annotated[tuple[SerializeAsAny[seam.TermFiller], ...], Field(min_length=1)]
+Named = Annotated[tuple[SerializeAsAny[slots.TermFiller], ...], Field(min_length=1)]
 
 
 class RunSpec(Record):
@@ -171,14 +171,14 @@ class RunSpec(Record):
     terms: Named
     optim: Optim
     precision: Precision = Precision()
-    average: SerializeAsAny[seam.AverageFiller]
-    start: SerializeAsAny[seam.StartFiller]
+    average: SerializeAsAny[slots.AverageFiller]
+    start: SerializeAsAny[slots.StartFiller]
     sample: Sample
     budget: Budget
 
     @field_validator("terms")
     @classmethod
-    def _by_name(cls, terms: tuple[seam.TermFiller, ...]) -> tuple[seam.TermFiller, ...]:
+    def _by_name(cls, terms: tuple[slots.TermFiller, ...]) -> tuple[slots.TermFiller, ...]:
         names = [term.name for term in terms]
         if len(set(names)) < len(names):
             raise ValueError(f"every term of the loss needs its own name, found {names}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put, put_all, require_staged
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import RATE, During, RunSpec
@@ -148,7 +148,7 @@ def _require_captions(run: RunSpec) -> None:
 # Which route the model of a run is built with, read from the run's description and its stages.
 
 
-def route_of(run: RunSpec) -> seam.RouteFiller:
+def route_of(run: RunSpec) -> slots.RouteFiller:
     """The one route that a run's model is built with: its own or a stage's; of equals that differ in what they drop,
     the one that drops most. Phases without a route see every token and change nothing in the model."""
     depth, tokens = run.model.depth, run.tokens
@@ -160,12 +160,12 @@ def route_of(run: RunSpec) -> seam.RouteFiller:
     return min(spanned, key=lambda route: route.kept(tokens), default=run.model.route)
 
 
-def has_span(route: seam.RouteFiller, depth: int) -> bool:
+def has_span(route: slots.RouteFiller, depth: int) -> bool:
     start, end = route.bounds(depth)
     return start <= end
 
 
-def misfit(route: seam.RouteFiller, depth: int) -> str | None:
+def misfit(route: slots.RouteFiller, depth: int) -> str | None:
     """Why a route cannot be built into a stack of `depth` blocks, or None."""
     start, end = route.bounds(depth)
     if 0 <= start <= end < depth:

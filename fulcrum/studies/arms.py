@@ -8,7 +8,7 @@ from fulcrum.levers.base import Lever
 from fulcrum.spec.edit import Change, diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, ask, parse
-from fulcrum.spec.record import Filler, seam_of
+from fulcrum.spec.record import Filler, slot_of
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.studies.fraction import FractionTable, fraction_table
@@ -271,7 +271,7 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
     (a codec's stride) says which filler it is, and is no setting of its own."""
     if one is None or other is None or one.kind == other.kind:
         return []
-    own = set(seam_of(one).model_fields) | {"name"}
+    own = set(slot_of(one).model_fields) | {"name"}
     shared = (type(one).model_fields.keys() & type(other).model_fields.keys()) - own
     return [
         (name, getattr(one, name), getattr(other, name))

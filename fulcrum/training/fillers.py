@@ -4,12 +4,12 @@ from typing import Any, ClassVar
 
 from pydantic import field_validator
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
 
 
-class NoAverage(seam.AverageFiller):
+class NoAverage(slots.AverageFiller):
     kind: ClassVar[str] = "last_weights"
 
     def build(self, ctx: Any) -> Any:
@@ -18,7 +18,7 @@ class NoAverage(seam.AverageFiller):
         return LastWeights()
 
 
-class EMA(seam.AverageFiller):
+class EMA(slots.AverageFiller):
     """Exponential moving average; its half-life is a share of the budget, so that it means the same at every length."""
 
     kind: ClassVar[str] = "ema"
@@ -32,7 +32,7 @@ class EMA(seam.AverageFiller):
         return MovingAverage(decay=0.5 ** (self.every / max(self.half_life * steps, self.every)), every=self.every)
 
 
-class Fresh(seam.StartFiller):
+class Fresh(slots.StartFiller):
     """Named initialisation: every parameter from (seed, its name)."""
 
     kind: ClassVar[str] = "fresh"
@@ -41,7 +41,7 @@ class Fresh(seam.StartFiller):
         return None
 
 
-class Trunk(seam.StartFiller):
+class Trunk(slots.StartFiller):
     """The weights of an earlier run, known by their hash; the run's budget counts from there."""
 
     kind: ClassVar[str] = "trunk"
@@ -54,7 +54,7 @@ class Trunk(seam.StartFiller):
         return trunk_weights(ctx.runs / self.run, self.weights_sha256)
 
 
-class DiffusersStart(seam.StartFiller):
+class DiffusersStart(slots.StartFiller):
     """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the hash of its files."""
 
     kind: ClassVar[str] = "diffusers"
@@ -86,7 +86,7 @@ class DiffusersStart(seam.StartFiller):
         return {}
 
 
-class StandIn(seam.StartFiller):
+class StandIn(slots.StartFiller):
     """Random weights in the place of trained ones: no layer begins at zero, so that each has a say from the first step.
 
     The laws try on it what needs weights to begin from; nothing that a picture shows was learned.

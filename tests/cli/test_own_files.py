@@ -20,10 +20,10 @@ TINY = [
 ]
 GOOD = """from typing import ClassVar
 from fulcrum.levers.base import Card, Claim, Lever
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put
 
-class Smooth(seam.TermFiller):
+class Smooth(slots.TermFiller):
     kind: ClassVar[str] = "smooth"
     name: str = "smooth"
     weight: float = 0.1

@@ -12,14 +12,14 @@ FILE = """
 from typing import ClassVar
 from torch import nn
 from fulcrum import Card, Lever, put
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 
 class Term(nn.Module):
     taps = ()
     def forward(self, view):
         BODY
 
-class OwnTerm(seam.TermFiller):
+class OwnTerm(slots.TermFiller):
     kind = "own_term"
     name: str = "own_term"
     weight: float = 1.0

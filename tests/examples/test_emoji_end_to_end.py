@@ -21,10 +21,10 @@ RENDERER = "from tests.fake_emoji import Renderer\nsvg_to_bytes = Renderer().svg
 LETTERS = '''"""A text encoder of one's own: each letter is a token."""
 from typing import ClassVar
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 
 
-class Letters(seam.TextFiller):
+class Letters(slots.TextFiller):
     kind: ClassVar[str] = "letters"
     width: int = 32
 

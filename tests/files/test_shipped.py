@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-import fulcrum.assets
+import fulcrum.networks
 from fulcrum.files.shipped import NAMES, AssetError, asset_hash, card, shipped
 from fulcrum.networks.codec import load_codec
 
-FOLDER = Path(fulcrum.assets.__file__).parent
+FOLDER = Path(fulcrum.networks.__file__).parent / "assets"
 
 
 @pytest.mark.parametrize("name", NAMES)

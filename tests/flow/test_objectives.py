@@ -9,7 +9,7 @@ import torch
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.recipes import pocket_pixels, prx_256, prx_pixels_1024
 from fulcrum.networks.fillers import Pixels
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import parameters
@@ -35,7 +35,7 @@ from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.painter import Painter
 from tests.flow.parts import TIMES, built, normal_numbers, pair
 
-PREDICTS = [cls() for cls in FILLERS if issubclass(cls, seam.PredictFiller)] + [Preconditioned(sigma_data=0.5)]
+PREDICTS = [cls() for cls in FILLERS if issubclass(cls, slots.PredictFiller)] + [Preconditioned(sigma_data=0.5)]
 MINE = (
     "x_prediction",
     "uniform_time",

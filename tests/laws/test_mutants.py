@@ -12,13 +12,13 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.laws import LAWS, BrokenLaw, Court
 from fulcrum.levers.optim import UseEMA, UseMuon
 from fulcrum.levers.routing import Tread
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.training.average import MovingAverage
 
 
-class Term(seam.TermFiller):
+class Term(slots.TermFiller):
     """A user's term around a module."""
 
     kind: ClassVar[str] = "mutant"

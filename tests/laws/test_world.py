@@ -31,11 +31,11 @@ BATCH_DEPENDENT = '''
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Lever
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put
 
 
-class Centred(seam.TermFiller):
+class Centred(slots.TermFiller):
     kind: ClassVar[str] = "centred"
     name: str = "centred"
     weight: float = 0.5

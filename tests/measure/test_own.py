@@ -78,8 +78,9 @@ def test_no_file(tmp_path: Path) -> None:
 def test_files_written_before_find_their_base_classes_where_they_were():
     """Cards hold the hashes of people's own files: they must go on to load as they are."""
     from fulcrum.measure.metric import Distance, RowDistance
-    from fulcrum.measure.metrics import base
     from fulcrum.measure.own import OwnExtractor
+
+    from fulcrum.measure.metrics import base
     from fulcrum.measure.user_metrics import OwnExtractor as now
 
     assert (Distance, RowDistance, OwnExtractor) == (base.Distance, base.RowDistance, now)

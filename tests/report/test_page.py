@@ -261,7 +261,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_contrast_reaches_aa(scheme: int) -> None:
-    style = resources.files("fulcrum.report").joinpath("templates/style.css").read_text("utf-8")
+    style = resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")
     palette = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
     for back in ("page", "card", "band"):
         for ink in ("ink", "soft", "link", "good", "bad"):

@@ -11,7 +11,7 @@ from fulcrum.files.sealed import read_sealed, sealed
 from fulcrum.levers.base import Card, Swap
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.metrics.base import NoValue
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput, RunFailed, TrainingFailed
 from fulcrum.spec.run import System
 from fulcrum.studies import cell as evaluation_points
@@ -30,7 +30,7 @@ from tests.cells_here import Here, all_here
 from tests.study.small import plan
 
 
-class BurstWeight(seam.WeightFiller):
+class BurstWeight(slots.WeightFiller):
     """Times above a bound count infinitely: the loss is not finite as soon as one is drawn."""
 
     kind: ClassVar[str] = "burst"

@@ -11,10 +11,10 @@ OWN = '''
 """Total variation of the predicted picture, with a random number of its own."""
 from typing import Any, ClassVar
 from fulcrum.levers.base import Card, Lever
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.edit import put
 
-class Smooth(seam.TermFiller):
+class Smooth(slots.TermFiller):
     kind: ClassVar[str] = "smooth"
     name: str = "smooth"
     weight: float = 0.1

@@ -241,7 +241,7 @@ def _write_card(out: Path, card: dict[str, Any]) -> None:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build the shipped frozen parts.")
-    parser.add_argument("out", nargs="?", type=Path, default=Path("fulcrum/assets"), help="folder to write to")
+    parser.add_argument("out", nargs="?", type=Path, default=Path("fulcrum/networks/assets"), help="folder to write to")
     parser.add_argument("--only", action="append", choices=list(PARTS))
     parser.add_argument("--steps", type=int, help="shorten every training (for a trial)")
     parser.add_argument("--processes", type=int, default=1, help="parts built side by side")

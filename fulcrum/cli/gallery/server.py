@@ -257,7 +257,7 @@ POLICY = (
 def render(collection: Collection, prompts: list[str]) -> str:
     """`prompts`: examples that a person may begin with. Every value is escaped; run names and prompts are text."""
     environment = Environment(
-        loader=PackageLoader("fulcrum.gallery"),
+        loader=PackageLoader("fulcrum.cli.gallery"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -271,13 +271,13 @@ def render(collection: Collection, prompts: list[str]) -> str:
         first=FIRST,
         limits=LIMITS,
         data={"runs": runs, "limits": LIMITS, "first": FIRST, "prompts": prompts},
-        style=Markup(_text("fulcrum.report", "style.css") + _text("fulcrum.gallery", "gallery.css")),
+        style=Markup(_text("fulcrum.judge", "style.css") + _text("fulcrum.cli.gallery", "gallery.css")),
         script=Markup(script()),
     )
 
 
 def script() -> str:
-    return _text("fulcrum.gallery", "gallery.js")
+    return _text("fulcrum.cli.gallery", "gallery.js")
 
 
 def policy() -> str:

@@ -342,7 +342,6 @@ def require_scored(filler: Any) -> int:
 # Held-out pictures stay unless they are asked for too: a run on either store is then judged by the same pictures.
 
 
-Say = Callable[[str], None]
 _TABLES = "|".join(map(re.escape, (LOCK, *TABLES, LINES, LEDGER, CARD, ABOUT)))
 _OURS = re.compile(rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)")
 MOST_BITS = 12  # of 64: beyond that, hashes of pictures that have nothing in common meet

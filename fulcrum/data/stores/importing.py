@@ -112,9 +112,9 @@ def faults(ledger: dict[str, Any], samples: int) -> list[str]:
             "all reasons",
         ),
     ]
-    for name, total, parts, what in sums:
-        if total != parts:
-            wrong.append(f"the ledger does not add up: {name} {total:,}, {what} {parts:,}")
+    for name, total, summed, what in sums:
+        if total != summed:
+            wrong.append(f"the ledger does not add up: {name} {total:,}, {what} {summed:,}")
     return wrong
 
 

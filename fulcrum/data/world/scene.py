@@ -142,7 +142,6 @@ def _grain(keys: Keys, side: int) -> Canvas:
 
 
 Plane = NDArray[np.floating[Any]]  # float32 throughout; numpy's stubs lose it in mixed expressions
-_F = np.float32
 
 
 def _circle(u: Plane, v: Plane) -> Plane:
@@ -503,7 +502,6 @@ DOMAINS = ("synthetic", "real")
 SMALLEST = 8  # below this a place is less than three pixels wide
 _CHUNK_PIXELS = 2**16  # 64 images of 32 px: the canvas stays in the second-level cache
 SHADOW_REACH = 1.60  # in radii
-_F = np.float32
 
 _BACKGROUND = np.array(BACKGROUND_RGB, np.float32) / _F(255)
 _TONE = np.array(COLOUR_RGB, np.float32) / _F(255)

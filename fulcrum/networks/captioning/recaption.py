@@ -284,7 +284,6 @@ QUARANTINE = "quarantine.jsonl"
 BEGUN = BeginMark("caption.json", "captioner", "captioning")
 BLOCK = 1024  # pictures of a block: what a killed command loses at most
 HOW = ("batch", "block", "device")  # of a wish: how it is worked at, which decides nothing
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

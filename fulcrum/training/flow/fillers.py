@@ -4,7 +4,7 @@ from functools import cache
 from math import log
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Guidance, Share, Within
 from fulcrum.spec.run import RunSpec
@@ -44,7 +44,7 @@ def known_deviation(run: RunSpec, given: float | None) -> float:
     return deviation
 
 
-class ShiftedTimes(seam.TimeFiller):
+class ShiftedTimes(slots.TimeFiller):
     """What times with a shift share; a stage may scale it."""
 
     shift: Factor = 1.0
@@ -81,7 +81,7 @@ class UniformTime(ShiftedTimes):
         return UniformTimes(self.k)
 
 
-class EDMNoise(seam.TimeFiller):
+class EDMNoise(slots.TimeFiller):
     """EDM's noise law: ln sigma is normal.  arXiv:2206.00364
 
     Its sigma is that of data with a deviation of 0.5. What a noise level means is its ratio to the data, so with data of
@@ -101,7 +101,7 @@ class EDMNoise(seam.TimeFiller):
         return LogitNormalTime(uniform_share=0.0, k=1.0, mean=mean, deviation=self.deviation)
 
 
-class Velocity(seam.PredictFiller):
+class Velocity(slots.PredictFiller):
     kind = "velocity"
 
     def build(self, ctx: Any) -> "Predict":
@@ -110,7 +110,7 @@ class Velocity(seam.PredictFiller):
         return VelocityPrediction()
 
 
-class XPrediction(seam.PredictFiller):
+class XPrediction(slots.PredictFiller):
     kind = "x"
     floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
 
@@ -120,7 +120,7 @@ class XPrediction(seam.PredictFiller):
         return CleanPrediction(self.floor)
 
 
-class Preconditioned(seam.PredictFiller):
+class Preconditioned(slots.PredictFiller):
     """EDM: what the network sees and what it gives have unit variance at every time."""
 
     kind = "preconditioned"
@@ -132,7 +132,7 @@ class Preconditioned(seam.PredictFiller):
         return PreconditionedPrediction(known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale)
 
 
-class EvenWeight(seam.WeightFiller):
+class EvenWeight(slots.WeightFiller):
     kind = "even"
 
     def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
@@ -141,7 +141,7 @@ class EvenWeight(seam.WeightFiller):
         return even
 
 
-class MinSNR(seam.WeightFiller):
+class MinSNR(slots.WeightFiller):
     """The signal-to-noise ratio, capped: easy times near the data count no more than gamma."""
 
     kind = "min_snr"
@@ -153,7 +153,7 @@ class MinSNR(seam.WeightFiller):
         return MinSNRWeight(self.gamma, ctx.run.flow.noise_scale)
 
 
-class EDMLoss(seam.WeightFiller):
+class EDMLoss(slots.WeightFiller):
     """EDM's loss weight: the error of a preconditioned output counts the same at every time."""
 
     kind = "edm_weight"
@@ -165,7 +165,7 @@ class EDMLoss(seam.WeightFiller):
         return EDMWeight(known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale)
 
 
-class CFG(seam.GuideFiller):
+class CFG(slots.GuideFiller):
     """Classifier-free guidance: away from the empty prompt."""
 
     kind = "cfg"
@@ -177,7 +177,7 @@ class CFG(seam.GuideFiller):
         return ClassifierFree(self.scale)
 
 
-class RoutedGuide(seam.GuideFiller):
+class RoutedGuide(slots.GuideFiller):
     """Away from the same prompt with the tokens routed as in training."""
 
     kind = "routed"
@@ -197,7 +197,7 @@ class RoutedGuide(seam.GuideFiller):
         return RoutedVersusFull(self.scale)
 
 
-class PathDropGuide(seam.GuideFiller):
+class PathDropGuide(slots.GuideFiller):
     """Away from the empty prompt through the short path, which leaves the routed span out."""
 
     kind = "path_drop"
@@ -218,7 +218,7 @@ class PathDropGuide(seam.GuideFiller):
         return PathDrop(self.scale)
 
 
-class CorrectedCFG(seam.GuideFiller):
+class CorrectedCFG(slots.GuideFiller):
     """Classifier-free guidance on a model that learned with a contrastive term, whose stretch of the velocity is undone."""
 
     kind = "corrected_cfg"
@@ -257,7 +257,7 @@ class CorrectedCFG(seam.GuideFiller):
 
 
 @cache
-def _mean_latent(source: seam.SourceFiller, codec: seam.CodecFiller, size: int) -> "Tensor":
+def _mean_latent(source: slots.SourceFiller, codec: slots.CodecFiller, size: int) -> "Tensor":
     """(C, h, w), place by place, over the first pictures of a source."""
     import torch
 

@@ -3,7 +3,7 @@
 from math import cos, isqrt, pi
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import INPUT_ONLY, TEXT_TOKENS, TRAINING, sizes_of, stem_flops
 from fulcrum.spec.record import Count, Factor, Fraction, Share, Until, Width, Within
@@ -24,7 +24,7 @@ VGG_PACKAGE = "stlpips-pytorch"
 VGG_LEAST = 18  # px of a side: below it nothing is left to blur before the last stage
 
 
-class PictureTerm(seam.TermFiller):
+class PictureTerm(slots.TermFiller):
     """What terms share that look at the predicted picture through a frozen network."""
 
     weight: Factor
@@ -182,7 +182,7 @@ class VGGLPIPS(PictureTerm):
 # Records of the loss terms; those that look through a network stand in `perceptual_fillers.py`.
 
 
-class FlowMatching(seam.TermFiller):
+class FlowMatching(slots.TermFiller):
     kind = "flow_matching"
     name: str = "flow_matching"
     weight: Annotated[float, Within("[0, 1000]")] = 1.0  # zero: off, for a stage
@@ -193,7 +193,7 @@ class FlowMatching(seam.TermFiller):
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
 
 
-class Contrastive(seam.TermFiller):
+class Contrastive(slots.TermFiller):
     """Away from the velocities of other samples; compared inside chunks of fixed size."""
 
     kind = "contrastive"
@@ -207,7 +207,7 @@ class Contrastive(seam.TermFiller):
         return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
 
 
-class Alignment(seam.TermFiller):
+class Alignment(slots.TermFiller):
     """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean over tokens."""
 
     kind = "alignment"
@@ -236,7 +236,7 @@ class Alignment(seam.TermFiller):
         layer = (depth - 1) // 2 if self.layer is None else self.layer
         return layer + depth if layer < 0 else layer
 
-    def record(self, run: RunSpec) -> seam.TeacherFiller | None:
+    def record(self, run: RunSpec) -> slots.TeacherFiller | None:
         """The run's teacher of this name, or the one that takes its place."""
         return run.encode.teacher(self.teacher)
 
@@ -327,7 +327,7 @@ FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, VGGL
 # Records of the terms that train a codec beside the denoiser.
 
 
-class CodecReconstruction(seam.TermFiller):
+class CodecReconstruction(slots.TermFiller):
     """Squared and absolute error of decoded samples, and a light KL: by default what the embedded codec was trained by,
     without its weight on objects."""
 
@@ -360,7 +360,7 @@ class CodecPerceptual(Perceptual):
         return DecodedStageTerm(self.network(), ctx.system.device)
 
 
-class CodecAlignment(seam.TermFiller):
+class CodecAlignment(slots.TermFiller):
     """1 - cosine between a projection of the clean latent, by a head of its own, and a frozen teacher's tokens, mean over
     the model's tokens."""
 
@@ -403,7 +403,7 @@ class CodecAlignment(seam.TermFiller):
         return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)
 
 
-class EndToEndAlignment(seam.TermFiller):
+class EndToEndAlignment(slots.TermFiller):
     """What the denoiser's own alignment term says of the codec's noised latent; its gradient is the codec's alone."""
 
     kind = "end_to_end_alignment"

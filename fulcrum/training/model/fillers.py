@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.flops import learned_weights, sizes_of, smallest_side, vector_multiply_adds
 from fulcrum.spec.record import Factor, Fraction, Part, Width, Within
 from fulcrum.spec.run import AllWeights
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fulcrum.training.model.transformer import Backbone, Condition, Route
 
 
-class Dense(seam.RouteFiller):
+class Dense(slots.RouteFiller):
     """Every block sees every token."""
 
     kind = "dense"
@@ -29,7 +29,7 @@ class Dense(seam.RouteFiller):
 BlockNumber = Annotated[int, Within("[-1024, 1023]")]  # counted from zero; negative counts from the end
 
 
-class SpanRoute(seam.RouteFiller):
+class SpanRoute(slots.RouteFiller):
     """What routes with a span share: its blocks, and that a share `drop` of the tokens is not seen there."""
 
     start: BlockNumber | None = None  # first routed block; none: by the route's own rule for this depth
@@ -126,7 +126,7 @@ class DropAndFuse(SpanRoute):
         return FuseRoute(*self.bounds(ctx.run.model.depth), width, compute, self.mask == "learned")
 
 
-class NoCondition(seam.ConditionFiller):
+class NoCondition(slots.ConditionFiller):
     """The time vector carries the time only."""
 
     kind = "no_condition"
@@ -135,7 +135,7 @@ class NoCondition(seam.ConditionFiller):
         return None
 
 
-class Resolution(seam.ConditionFiller):
+class Resolution(slots.ConditionFiller):
     """Height and width enter the time vector."""
 
     kind = "resolution"
@@ -152,7 +152,7 @@ class Resolution(seam.ConditionFiller):
         return ResolutionIn(ctx.run.model.width, ctx.dtype("compute"))
 
 
-class SizeCrop(seam.ConditionFiller):
+class SizeCrop(slots.ConditionFiller):
     """Each picture's original size and the corner of its crop enter the time vector."""
 
     kind = "size_crop"
@@ -188,7 +188,7 @@ LayerWords = Annotated[tuple[LayerWord, ...], BeforeValidator(one_order)]
 WeightWords = Annotated[tuple[WeightWord, ...], BeforeValidator(one_order)]
 
 
-class LowRank(seam.LearnedFiller):
+class LowRank(slots.LearnedFiller):
     """LoRA: every weight stays as it began; beside each chosen layer a product of two small matrices learns."""
 
     kind = "low_rank"
@@ -211,7 +211,7 @@ class LowRank(seam.LearnedFiller):
         return lambda backbone: adapt(backbone, self.rank_beside, self.alpha or self.rank)
 
 
-class ChosenWeights(seam.LearnedFiller):
+class ChosenWeights(slots.LearnedFiller):
     """Only the weights of the chosen roles learn, in the blocks start … end if they are given."""
 
     kind = "chosen_weights"

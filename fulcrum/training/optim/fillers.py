@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from fulcrum.spec import slots as seam
+from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Fraction, Positive, Within
 
@@ -22,7 +22,7 @@ def rounding_seed(ctx: Any) -> int | None:
     return ctx.seed if ctx.run.precision.rounding == "stochastic" else None
 
 
-class AdamWRule(seam.RuleFiller):
+class AdamWRule(slots.RuleFiller):
     kind = "adamw"
     beta1: Fraction = 0.9
     beta2: Fraction = 0.95

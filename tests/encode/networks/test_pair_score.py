@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import fulcrum.assets
+import fulcrum.networks
 from fulcrum.data.captions import Chooser, readings
 from fulcrum.data.mix import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
@@ -109,7 +109,7 @@ def test_one_row_does_not_depend_on_its_batch(scorer: Scorer) -> None:
 
 
 def test_it_knows_the_parts_that_it_was_trained_on(tmp_path: Path) -> None:
-    folder = Path(fulcrum.assets.__file__).parent
+    folder = Path(fulcrum.networks.__file__).parent / "assets"
     shutil.copy(folder / "score.safetensors", tmp_path)
     told = card("score")
     assert told["bytes"] < 500_000 and set(told["config"]["reads"]) == {"teacher", "text"}

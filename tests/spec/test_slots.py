@@ -3,8 +3,8 @@
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.spec import slots as seam
-from fulcrum.spec.record import seam_of
+from fulcrum.spec import slots
+from fulcrum.spec.record import slot_of
 
 FORMER = [
     "Source",
@@ -23,21 +23,21 @@ FORMER = [
     "Start",
     "Guide",
 ]
-SEAMS = [record for name, record in vars(seam).items() if name.endswith("Filler") and name != "Filler"]
+SEAMS = [record for name, record in vars(slots).items() if name.endswith("Filler") and name != "Filler"]
 
 
 @pytest.mark.parametrize("name", FORMER)
 def test_a_file_written_before_finds_its_base_record(name):
-    assert getattr(seam, name) is getattr(seam, name.removesuffix("Encoder") + "Filler")
+    assert getattr(slots, name) is getattr(slots, name.removesuffix("Encoder") + "Filler")
 
 
 def test_other_names_are_unknown():
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = seam.Nothing
+        _ = slots.Nothing
 
 
 @pytest.mark.parametrize("filler", CATALOG.fillers, ids=lambda filler: filler.kind)
 def test_every_filler_fills_one_seam(filler):
     """Each filler derives from one record of the seams, whose fields its own settings add to."""
-    base = seam_of(filler.model_construct())
+    base = slot_of(filler.model_construct())
     assert issubclass(filler, base) and [cls for cls in SEAMS if issubclass(filler, cls)] == [base]

@@ -1,1 +1,0 @@
-"""The shipped frozen networks, weights and cards only; tools/assets fitted them."""

@@ -1,1 +1,0 @@
-"""Evidence: plans, proofs, paired effects, and verdicts that may be inconclusive."""
