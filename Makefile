@@ -82,7 +82,7 @@ site: $(BIN)/.docs    ## the documentation as a site that opens offline: build/s
 	@echo "open build/site/index.html"
 
 evidence: $(BIN)/.ready   ## docs/evidence and the opening of README.md, from the kept studies; then docs/levers and docs/advice.md
-	$(BIN)/fulcrum study evidence docs/evidence --readme README.md --levers fulcrum/levers
+	$(BIN)/python -m tools.evidence docs/evidence --readme README.md --levers fulcrum/levers
 	$(BIN)/fulcrum levers pages docs/levers
 	$(BIN)/python -m tools.pages docs
 

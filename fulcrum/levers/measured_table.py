@@ -8,7 +8,7 @@ from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import SCIENCE
 
-NAME = "measured.json"  # written by `fulcrum study evidence`; rows of an older science stay as they are
+NAME = "measured.json"  # written by `python -m tools.evidence`; rows of an older science stay as they are
 MEASURED = Path(__file__).with_name(NAME)
 FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
 # Rows of before have none of these, or no keys: how the keys of its trainings begin, to know them again.

@@ -1,4 +1,4 @@
-"""A made-up table of measured rows: what `fulcrum study evidence` will have written when studies are finished."""
+"""A made-up table of measured rows: what `python -m tools.evidence` will have written when studies are finished."""
 
 import json
 

@@ -27,7 +27,6 @@ LONG = {
     "study merge",
     "study keep",
     "study verify",
-    "study evidence",
     "report",
     "rerun",
     "gallery",  # serves until it is stopped

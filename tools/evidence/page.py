@@ -156,7 +156,7 @@ def replaced(readme: str, text: str) -> str:
 # The evidence page as Markdown, with the files that it shows: the ranking as SVG, a sheet of pictures for each study.
 
 
-HEAD = "<!-- Written by `fulcrum study evidence`; change the studies or the code, not this file. -->"
+HEAD = "<!-- Written by `python -m tools.evidence`; change the studies or the code, not this file. -->"
 
 
 def files(studies: Studies) -> dict[str, str | bytes]:
