@@ -5,6 +5,7 @@ import inspect
 import re
 import textwrap
 from functools import cache
+from itertools import takewhile
 from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -121,7 +122,8 @@ def _type(kind: Any) -> str:
 
 @cache
 def remarks(record: type) -> dict[str, str]:
-    """Setting -> the comment on the line that declares it, from the source of the class and of those it derives from."""
+    """Setting -> its comment, from the source of the class and of its bases: on the line that declares it, or the lines
+    above it that begin with `#:`."""
     comments: dict[str, str] = {}
     for cls in reversed(record.__mro__):
         if not cls.__module__.startswith("fulcrum."):
@@ -131,7 +133,14 @@ def remarks(record: type) -> dict[str, str]:
         assert isinstance(body, ast.ClassDef)
         for node in body.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                comment = re.search(r"#\s(.*)$", lines[(node.end_lineno or node.lineno) - 1])
-                if comment:
-                    comments[node.target.id] = comment.group(1).strip()
+                comment = _above(lines[: node.lineno - 1])
+                on_line = re.search(r"#\s(.*)$", lines[(node.end_lineno or node.lineno) - 1])
+                if on_line or comment:
+                    comments[node.target.id] = on_line.group(1).strip() if on_line else comment
     return comments
+
+
+def _above(lines: list[str]) -> str:
+    """Return the text of the last lines, as far as they begin with `#:`."""
+    marked = list(takewhile(lambda line: line.startswith("#:"), map(str.strip, reversed(lines))))
+    return " ".join(line[2:].strip() for line in reversed(marked))
