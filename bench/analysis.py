@@ -2,8 +2,8 @@
 
     python bench/analysis.py [--arms 100] [--seeds 100] [--profile]
 
-Writes files as real cells leave them (but for weights and pictures) into a new folder, and removes it. The target: ten
-thousand cells in under ten seconds.
+Writes files as real cells leave them (but for weights and pictures) into a new folder, and removes
+it. The target: ten thousand cells in under ten seconds.
 """
 
 import argparse
@@ -29,9 +29,18 @@ from fulcrum.studies.metrics import SHOWN
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.result import StudyState, assemble_result, collect
 
-SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")
+SMALL = (
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "data.source.count=64",
+    "sample.steps=2",
+)
 PIXEL = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Erk"
+    "Jggg=="
 )
 Found = TypeVar("Found")
 
@@ -52,13 +61,18 @@ def study(arms: int, seeds: int) -> Plan:
 def fill(out: Path, layout: Layout, how: str) -> None:
     """Finished cells: result, record, curve, measured values and pictures; all draws are keyed."""
     rng = np.random.default_rng(0)
-    record = "".join(json.dumps({"images": 80 * k, "loss": 1.0 / k, "seconds": k}) + "\n" for k in range(1, 41))
+    record = "".join(
+        json.dumps({"images": 80 * k, "loss": 1.0 / k, "seconds": k}) + "\n" for k in range(1, 41)
+    )
     for cell in layout.cells:
         folder = out / cell.key
         folder.mkdir(parents=True)
         level = 1.0 + 0.1 * rng.standard_normal()
         result = {"key": cell.key, "weights_sha256": cell.key, "images": 48, "seconds": 1.0}
-        curve = [{"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []} for k in range(1, 7)]
+        curve = [
+            {"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}
+            for k in range(1, 7)
+        ]
         metrics = {
             name: {
                 "value": level + 0.01 * rng.standard_normal(),
@@ -88,7 +102,9 @@ def fill(out: Path, layout: Layout, how: str) -> None:
         }
         shown = {"prompts": ["a"], "pictures": [PIXEL]}
         for name, value in ((f"pictures-{how}.json", shown), (f"measured-{how}.json", measured)):
-            (folder / name).write_text(json.dumps({**value, "check": seal(value)}, indent=1, sort_keys=True))
+            (folder / name).write_text(
+                json.dumps({**value, "check": seal(value)}, indent=1, sort_keys=True)
+            )
 
 
 def timed(name: str, act: Callable[[], Found], spent: dict[str, float]) -> Found:
@@ -96,7 +112,9 @@ def timed(name: str, act: Callable[[], Found], spent: dict[str, float]) -> Found
     result = act()
     after, wall = os.times(), time.perf_counter() - begun
     spent[name] = after.user + after.system - before.user - before.system
-    print(f"{name:>9}  {spent[name]:6.2f} s of the processor  {wall:6.2f} s by the clock", flush=True)
+    print(
+        f"{name:>9}  {spent[name]:6.2f} s of the processor  {wall:6.2f} s by the clock", flush=True
+    )
     return result
 
 
@@ -107,10 +125,16 @@ def analyse(asked: Plan, out: Path) -> dict[str, float]:
     kept: dict[str, Any] = {}
     timed("reading", lambda: collect(layout.cells, out, measuring(asked).how, kept), spent)
     costs = {
-        arm.name: TimedCost(flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0)
+        arm.name: TimedCost(
+            flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0
+        )
         for arm in layout.arms
     }
-    result = timed("analysis", lambda: assemble_result(asked, layout, out, "bench", StudyState(costs=costs), kept), spent)
+    result = timed(
+        "analysis",
+        lambda: assemble_result(asked, layout, out, "bench", StudyState(costs=costs), kept),
+        spent,
+    )
     timed("page", lambda: write(result, out / "study-bench"), spent)
     return spent
 
@@ -126,7 +150,10 @@ def main() -> None:
         fill(out, lay_out(asked, CATALOG, {}, out), measuring(asked).how)
         profile = cProfile.Profile()
         spent = profile.runcall(analyse, asked, out) if given.profile else analyse(asked, out)
-        print(f"    total  {sum(spent.values()):6.2f} s of the processor for {given.arms * given.seeds:,} cells")
+        print(
+            f"    total  {sum(spent.values()):6.2f} s of the processor for"
+            f" {given.arms * given.seeds:,} cells"
+        )
         if given.profile:
             pstats.Stats(profile).sort_stats("tottime").print_stats(25)
     finally:

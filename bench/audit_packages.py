@@ -1,4 +1,5 @@
-"""What the audit says of installed packages: a line for each fault, so that `diff` shows what a change of the rules adds.
+"""What the audit says of installed packages: a line for each fault, so that `diff` shows what a
+change of the rules adds.
 
 python bench/audit_packages.py [PACKAGE ...] > after.txt
 """
@@ -34,7 +35,10 @@ def main(packages: tuple[str, ...]) -> None:
                 counts[fault.rule] += 1
                 print(f"{fault.place.replace(f'{folder.parent}/', '')}\t{fault.rule}\t{fault.seen}")
     told = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items())) or "nothing"
-    print(f"{files:,} files, {unread} not read, {sum(counts.values())} faults: {told}", file=sys.stderr)
+    print(
+        f"{files:,} files, {unread} not read, {sum(counts.values())} faults: {told}",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

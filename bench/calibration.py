@@ -1,13 +1,15 @@
-"""How often verdicts are right: simulated studies with known truth, judged by the rule of before and by the present one.
+"""How often verdicts are right: simulated studies with known truth, judged by the rule of before
+and by the present one.
 
     python bench/calibration.py [--studies 2000] [--quick]
 
-Prints a table in Markdown. Cells scatter by one *seed deviation*, baseline included, which is also the margin; effects are
-in standard deviations of an arm's paired differences (1.41 seed deviations), as the targets of `docs/statistics.md` are. In
-every study the first arm may have an effect, the others have none.
+Prints a table in Markdown. Cells scatter by one *seed deviation*, baseline included, which is also
+the margin; effects are in standard deviations of an arm's paired differences (1.41 seed
+deviations), as the targets of `docs/statistics.md` are. In every study the first arm may have an
+effect, the others have none.
 
-The rule of before, which only this file still knows: Student's t of each arm alone, without shared scatter, over the seeds
-that all arms have.
+The rule of before, which only this file still knows: Student's t of each arm alone, without shared
+scatter, over the seeds that all arms have.
 
 n pairs, A arms, S sign vectors
 """
@@ -38,7 +40,8 @@ from fulcrum.judge.statistics import (
 Noise = Literal["normal", "heavy", "skewed", "unequal", "one-sided", "others fail", "worst fail"]
 ALPHA = 0.05
 MARGIN = 1.0 / math.sqrt(2.0)  # one seed deviation, in deviations of the differences
-VECTORS = 512  # sign vectors, at most, for both rules: p is known well enough, and twelve pairs take no minute
+# sign vectors, at most, for both rules: p is known well enough, and twelve pairs take no minute
+VECTORS = 512
 NOISES: tuple[Noise, ...] = ("normal", "heavy", "skewed", "unequal")
 ARMS, PAIRS = (1, 3, 10, 25), (3, 6, 8, 12, 20)
 
@@ -72,12 +75,17 @@ class Row(NamedTuple):
 def all_cases() -> list[Case]:
     plain = [Case(noise, arms, pairs) for noise in NOISES for arms in ARMS for pairs in PAIRS]
     hostile = [Case("one-sided", arms, pairs) for arms, pairs in ((1, 6), (10, 20))]
-    failing = [Case(noise, arms, pairs) for noise in ("others fail", "worst fail") for arms, pairs in ((3, 8), (10, 12))]
+    failing = [
+        Case(noise, arms, pairs)
+        for noise in ("others fail", "worst fail")
+        for arms, pairs in ((3, 8), (10, 12))
+    ]
     return plain + hostile + failing
 
 
 def draw(case: Case, effect: float, studies: int) -> Floats:
-    """Differences (studies, n, A), NaN where a cell failed; the first arm has unit variance, and is moved by `effect`."""
+    """Differences (studies, n, A), NaN where a cell failed; the first arm has unit variance, and is
+    moved by `effect`."""
     rng = np.random.default_rng([case.arms, case.pairs, len(case.noise), round(100 * effect)])
     shape = (studies, case.pairs, case.arms + 1)
     if case.noise == "heavy":
@@ -87,7 +95,8 @@ def draw(case: Case, effect: float, studies: int) -> Floats:
     else:
         cells = rng.standard_normal(shape)
     if case.noise == "one-sided":
-        cells[..., 0] = 0.2 * rng.standard_normal(shape[:2])  # a quiet baseline: the skew stays in the difference
+        # a quiet baseline: the skew stays in the difference
+        cells[..., 0] = 0.2 * rng.standard_normal(shape[:2])
     differences = (cells[..., 1:] - cells[..., :1]) / math.sqrt(2.0)
     if case.noise == "unequal":
         size = 1.0 / np.sqrt(rng.gamma(3.0, size=(studies, 1, case.arms)))
@@ -95,7 +104,8 @@ def draw(case: Case, effect: float, studies: int) -> Floats:
     differences[..., 0] += effect
     if case.noise == "others fail":
         differences[..., 1:][rng.random(differences[..., 1:].shape) < 0.1] = np.nan
-    if case.noise == "worst fail":  # a tenth of the arms' cells, those with the worst values: survivors flatter
+    # a tenth of the arms' cells, those with the worst values: survivors flatter
+    if case.noise == "worst fail":
         differences[cells[..., 1:] < -1.2816] = np.nan
     return differences
 
@@ -105,7 +115,9 @@ def judge_now(differences: Floats) -> Judged:
     missing = np.isnan(differences).any(axis=1)
     p_values = adjusted(differences, alpha=ALPHA, signs=_signs(differences.shape[1]))
     mean, reach = _means(differences), half_widths(differences, ALPHA)
-    decided = np.where((p_values <= ALPHA) & (np.abs(mean) > reach), np.sign(mean), 0.0).astype(np.int64)
+    decided = np.where((p_values <= ALPHA) & (np.abs(mean) > reach), np.sign(mean), 0.0).astype(
+        np.int64
+    )
     decided[missing & (decided > 0)] = 0  # survivors alone make no arm better
     headline = mean.copy()
     distances = np.sqrt(flipped_statistics(differences, np.ones((1, differences.shape[1]))))[:, 0]
@@ -114,7 +126,9 @@ def judge_now(differences: Floats) -> Judged:
     for study, arm in zip(*np.nonzero(decided), strict=True):
         level = attained_level(ALPHA, max(int(tested[study]), 1), int(pairs[study, arm]))
         headline[study, arm] = headline_size(
-            float(mean[study, arm]), float(reach[study, arm]), kept_share(float(distances[study, arm]), level)
+            float(mean[study, arm]),
+            float(reach[study, arm]),
+            kept_share(float(distances[study, arm]), level),
         )
     return Judged(decided, mean, reach, headline)
 
@@ -141,25 +155,38 @@ def _before(differences: Floats) -> Judged:
             for k in range(0, studies, size)
         ]
     )
-    mean, reach = differences.mean(axis=1), differences.std(axis=1, ddof=1) * float(stdtrit(n - 1, 1 - ALPHA / 2)) / n**0.5
-    decided = np.where((p_values <= ALPHA) & (np.abs(mean) > reach), np.sign(mean), 0.0).astype(np.int64)
+    mean, reach = (
+        differences.mean(axis=1),
+        differences.std(axis=1, ddof=1) * float(stdtrit(n - 1, 1 - ALPHA / 2)) / n**0.5,
+    )
+    decided = np.where((p_values <= ALPHA) & (np.abs(mean) > reach), np.sign(mean), 0.0).astype(
+        np.int64
+    )
     return Judged(decided, mean, reach, mean)
 
 
 def _means(differences: Floats) -> Floats:
-    return np.asarray(np.nansum(differences, axis=1) / np.maximum(np.isfinite(differences).sum(axis=1), 1))
+    return np.asarray(
+        np.nansum(differences, axis=1) / np.maximum(np.isfinite(differences).sum(axis=1), 1)
+    )
 
 
 def _signs(n: int) -> Floats:
     signs = sign_vectors(n)
     if len(signs) <= VECTORS:
         return signs
-    return signs[np.concatenate([[0], 1 + np.random.default_rng(n).choice(len(signs) - 1, VECTORS - 1, replace=False)])]
+    return signs[
+        np.concatenate(
+            [[0], 1 + np.random.default_rng(n).choice(len(signs) - 1, VECTORS - 1, replace=False)]
+        )
+    ]
 
 
 def measure(case: Case, studies: int) -> dict[str, Row]:
     """The line of each rule."""
-    null, half, small, large = (draw(case, effect, studies) for effect in (0.0, MARGIN / 2, 1.4, 2.0))
+    null, half, small, large = (
+        draw(case, effect, studies) for effect in (0.0, MARGIN / 2, 1.4, 2.0)
+    )
     rows = {}
     for rule, judged in (("before", judge_before), ("now", judge_now)):
         nothing, little = judged(null), judged(half)
@@ -171,17 +198,28 @@ def measure(case: Case, studies: int) -> dict[str, Row]:
         rows[rule] = Row(
             coverage=float((np.abs(little.mean - truth) <= little.reach)[finite].mean()),
             family_error=float(alarms.any(axis=1).mean()),
-            power=(float((judged(small).decided[:, 0] > 0).mean()), float((judged(large).decided[:, 0] > 0).mean())),
+            power=(
+                float((judged(small).decided[:, 0] > 0).mean()),
+                float((judged(large).decided[:, 0] > 0).mean()),
+            ),
             type_s=float((first[first != 0] < 0).mean()) if (first != 0).any() else math.nan,
-            exaggeration=float(little.headline[first > 0, 0].mean() / truth[0]) if (first > 0).any() else math.nan,
-            warned=float(np.mean([bool(oddities(one[np.isfinite(one)], 0.0)) for one in false])) if false else math.nan,
+            exaggeration=(
+                float(little.headline[first > 0, 0].mean() / truth[0])
+                if (first > 0).any()
+                else math.nan
+            ),
+            warned=(
+                float(np.mean([bool(oddities(one[np.isfinite(one)], 0.0)) for one in false]))
+                if false
+                else math.nan
+            ),
         )
     return rows
 
 
 HEADER = (
-    "| noise | arms | pairs | coverage | family error | power at 1.4 | at 2.0 | type S | exaggeration | warned |\n"
-    "|---|---|---|---|---|---|---|---|---|---|"
+    "| noise | arms | pairs | coverage | family error | power at 1.4 | at 2.0 | type S |"
+    " exaggeration | warned |\n|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -189,7 +227,10 @@ def line(case: Case, rows: dict[str, Row]) -> str:
     """One line of the table: before → now."""
 
     def both(values: tuple[float, float], digits: int = 3) -> str:
-        shown = ["–" if math.isnan(value) else f"{value:.{digits}f}".replace("0.", ".", 1) for value in values]
+        shown = [
+            "–" if math.isnan(value) else f"{value:.{digits}f}".replace("0.", ".", 1)
+            for value in values
+        ]
         return " → ".join(shown)
 
     before, now = rows["before"], rows["now"]
@@ -205,7 +246,9 @@ def line(case: Case, rows: dict[str, Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--quick", action="store_true", help="six and eight pairs only")
     options = parser.parse_args()

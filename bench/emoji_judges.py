@@ -1,4 +1,5 @@
-"""What the judges' numbers mean on emoji: real pictures through every judge, and runs on the held-out style.
+"""What the judges' numbers mean on emoji: real pictures through every judge, and runs on the
+held-out style.
 
     python bench/emoji_judges.py scale [JUDGE ...]     real pictures, blurred, mismatched, of the held-out style
     python bench/emoji_judges.py style RUN ...         captions of the style that nothing was trained on
@@ -35,7 +36,9 @@ def bench(reference: FolderSource, judges: Sequence[str] = JUDGES) -> Bench:
     return Bench(judges, Sources(reference, source("train"), source("validation")), RUNS / "cache")
 
 
-def judged(images: Tensor, reference: FolderSource, judges: Sequence[str] = JUDGES) -> dict[str, Measured]:
+def judged(
+    images: Tensor, reference: FolderSource, judges: Sequence[str] = JUDGES
+) -> dict[str, Measured]:
     """uint8 (B, 3, S, S), picture i for the caption of reference picture i."""
     look = bench(reference, judges)
     for first in range(0, len(images), 32):
@@ -90,7 +93,10 @@ def _table(rows: dict[str, dict[str, Measured]]) -> None:
     for what, values in rows.items():
         print(
             f"| {what} | "
-            + " | ".join(f"{values[name].value:.4f} [{values[name].low:.4f}, {values[name].high:.4f}]" for name in names)
+            + " | ".join(
+                f"{values[name].value:.4f} [{values[name].low:.4f}, {values[name].high:.4f}]"
+                for name in names
+            )
             + " |"
         )
 

@@ -1,10 +1,11 @@
-"""Encode once: how fast cached latents are read, and what a step costs with the codec online and with its cache.
+"""Encode once: how fast cached latents are read, and what a step costs with the codec online and
+with its cache.
 
     python bench/encode.py           a small random AutoencoderKLFlux2, half a minute on one core
     python bench/encode.py --real    one of FLUX.2's full size (84 million parameters, random weights), some minutes
 
-The class, its normalisation and the path through folder, cache and feed are the real ones. Steps are interleaved, so that a
-busy machine slows both alike.
+The class, its normalisation and the path through folder, cache and feed are the real ones. Steps
+are interleaved, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def write_flux2(folder: Path, real: bool) -> Path:
         **(dict(block_out_channels=(128, 256, 512, 512)) if real else small),
     )
     made.save_pretrained(folder)
-    print(f"AutoencoderKLFlux2 with {sum(p.numel() for p in made.parameters()) / 1e6:.1f} million parameters", flush=True)
+    print(
+        f"AutoencoderKLFlux2 with {sum(p.numel() for p in made.parameters()) / 1e6:.1f} million"
+        " parameters",
+        flush=True,
+    )
     return folder
 
 
@@ -79,7 +84,11 @@ def main() -> None:
         codec = feed.codec()
         begun = time.perf_counter()
         feed.at(0)
-        print(f"encoding {options.count} pictures and captions once: {time.perf_counter() - begun:.1f} s", flush=True)
+        print(
+            f"encoding {options.count} pictures and captions once:"
+            f" {time.perf_counter() - begun:.1f} s",
+            flush=True,
+        )
         built = assemble(run, 0, System(), feed)
         source, batch = feed.source_at(0), run.budget.batch
 
@@ -116,12 +125,20 @@ def main() -> None:
             rows = RowCache(np.memmap(root / "rows.bin", np.float32, "r", shape=(4096, *shape)))
             reading(rows, 256)
             rate = max(reading(rows, 256) for _ in range(3))
-            print(f"  {str(shape) + ' fp32, batches of 256':<32}{rate:>12,.0f}{rate * 4 * np.prod(shape) / 1e6:>8,.0f}")
-        encoder = Encoder(source, run.data.caption.build(None), 0, codec, feed.text(), Cache(root / "cache"))
+            print(
+                f"  {str(shape) + ' fp32, batches of 256':<32}{rate:>12,.0f}"
+                f"{rate * 4 * np.prod(shape) / 1e6:>8,.0f}"
+            )
+        encoder = Encoder(
+            source, run.data.caption.build(None), 0, codec, feed.text(), Cache(root / "cache")
+        )
         begun, rows = time.perf_counter(), 200 * batch
         for first in range(0, rows, batch):
             encoder.at(first, batch)
-        print(f"  {'whole batches of 32, with texts':<32}{rows / (time.perf_counter() - begun):>12,.0f}")
+        print(
+            f"  {'whole batches of 32, with texts':<32}"
+            f"{rows / (time.perf_counter() - begun):>12,.0f}"
+        )
 
 
 if __name__ == "__main__":

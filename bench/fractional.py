@@ -2,8 +2,9 @@
 
     python bench/fractional.py
 
-Cells have noise of standard deviation one about their seed. `textbook` is the pooled residual of all cells, which
-the engine does not use: it is there to be compared. Effects are in deviations of a cell.
+Cells have noise of standard deviation one about their seed. `textbook` is the pooled residual of
+all cells, which the engine does not use: it is there to be compared. Effects are in deviations of a
+cell.
 """
 
 import numpy as np
@@ -15,22 +16,33 @@ from fulcrum.studies.fraction import FractionTable, fraction_table
 
 STUDIES = 4000
 ALPHA = 0.05
-NOISES = ("normal", "heavy tails", "skewed", "unequal cells", "effects by seed", "one lever by seed")
+NOISES = (
+    "normal",
+    "heavy tails",
+    "skewed",
+    "unequal cells",
+    "effects by seed",
+    "one lever by seed",
+)
 
 
 def cells(noise: str, table: FractionTable, seeds: int, rng: np.random.Generator) -> np.ndarray:
     """Cells without any effect.  (studies, S, R)"""
     combinations, levers = table.on.shape
-    shape, by_seed = (STUDIES, seeds, combinations), 2.0 / combinations**0.5  # as much as a contrast scatters
+    # as much as a contrast scatters
+    shape, by_seed = (STUDIES, seeds, combinations), 2.0 / combinations**0.5
     values = {
         "heavy tails": lambda: rng.standard_t(3, shape) / 3**0.5,
         "skewed": lambda: rng.exponential(1.0, shape) - 1.0,
         "unequal cells": lambda: (
-            rng.standard_normal(shape) * np.sqrt(2.0 / rng.gamma(3.0, 1.0, (STUDIES, 1, combinations)))
+            rng.standard_normal(shape)
+            * np.sqrt(2.0 / rng.gamma(3.0, 1.0, (STUDIES, 1, combinations)))
         ),
     }.get(noise, lambda: rng.standard_normal(shape))()
     if noise == "effects by seed":  # of every lever
-        values = values + by_seed / 2.0 * rng.standard_normal((STUDIES, seeds, levers)) @ table.signs.T
+        values = (
+            values + by_seed / 2.0 * rng.standard_normal((STUDIES, seeds, levers)) @ table.signs.T
+        )
     if noise == "one lever by seed":  # twice as much
         values = values + by_seed * rng.standard_normal((STUDIES, seeds, 1)) * table.signs[:, 0]
     return values + rng.standard_normal((STUDIES, seeds, 1))
@@ -46,13 +58,18 @@ def verdicts(values: np.ndarray, table: FractionTable) -> np.ndarray:
 
 
 def textbook(values: np.ndarray, table: FractionTable) -> np.ndarray:
-    """The same by the residual of cells about the means of their seed and combination, Sidak's correction."""
+    """The same by the residual of cells about the means of their seed and combination, Sidak's
+    correction."""
     seeds, combinations = values.shape[1:]
     left = values - values.mean(axis=1, keepdims=True) - values.mean(axis=2, keepdims=True)
     left = left + values.mean(axis=(1, 2), keepdims=True)
     degrees = (seeds - 1) * (combinations - 1)
-    error = np.sqrt(np.square(left).sum(axis=(1, 2)) / degrees * 4.0 / (combinations * seeds))[:, None]
-    p_values = 2.0 * stdtr(degrees, -np.abs((values @ table.signs * 2.0 / combinations).mean(axis=1)) / error)
+    error = np.sqrt(np.square(left).sum(axis=(1, 2)) / degrees * 4.0 / (combinations * seeds))[
+        :, None
+    ]
+    p_values = 2.0 * stdtr(
+        degrees, -np.abs((values @ table.signs * 2.0 / combinations).mean(axis=1)) / error
+    )
     return np.asarray(p_values <= 1.0 - (1.0 - ALPHA) ** (1.0 / len(table.levers)))
 
 
@@ -69,7 +86,10 @@ def main() -> None:
             null = {noise: cells(noise, table, seeds, rng) for noise in NOISES}
             errors = [verdicts(null[noise], table).any(axis=1).mean() for noise in NOISES]
             plain = [textbook(null[noise], table).any(axis=1).mean() for noise in NOISES]
-            seen = [verdicts(null["normal"] + size * table.on[:, 0], table)[:, 0].mean() for size in (1.0, 1.5)]
+            seen = [
+                verdicts(null["normal"] + size * table.on[:, 0], table)[:, 0].mean()
+                for size in (1.0, 1.5)
+            ]
             rows = (" ".join(f"{value:.3f}" for value in part) for part in (errors, plain, seen))
             print(f"{levers:>6} {len(table.on):>12} {seeds:>5}  " + " | ".join(rows), flush=True)
 

@@ -1,21 +1,24 @@
-"""The host's part of a step (read, draw, hand over) beside a simulated device, at the sizes of the published models.
+"""The host's part of a step (read, draw, hand over) beside a simulated device, at the sizes of the
+published models.
 
     python bench/host.py [--rounds 8] [--rows 32] [--out FOLDER]        one thread makes batches, one process is one rank
     python bench/host.py --cpu spark                                     real steps on a CPU, with and without that thread
 
-Real here: the files (written to FOLDER first, about 2 GB, and then read from the page cache: no disk is timed), the order
-of samples, the reading of `Feed.staged`, texts padded to the limit of the encoder, and the thread that keeps ahead.
-Simulated: the frozen networks (what they would have said is random numbers of the real shapes and dtypes), the device's
-step (a wait of the published length, for `--busy` of which the host calls small torch operations one by one, as a thread
-does that launches kernels), and the copy (a wait at `--bus` GB/s, in line with the step). Memory is not pinned, so it goes
-back to the kernel with every batch, 3 to 4 ms for 52 MB; a training lets a batch go while the device computes, and so does
-this (pinned memory torch would keep). Noise, dropped captions and widening are the device's in a real run and are not made
-here; times are.
+Real here: the files (written to FOLDER first, about 2 GB, and then read from the page cache: no
+disk is timed), the order of samples, the reading of `Feed.staged`, texts padded to the limit of the
+encoder, and the thread that keeps ahead. Simulated: the frozen networks (what they would have said
+is random numbers of the real shapes and dtypes), the device's step (a wait of the published length,
+for `--busy` of which the host calls small torch operations one by one, as a thread does that
+launches kernels), and the copy (a wait at `--bus` GB/s, in line with the step). Memory is not
+pinned, so it goes back to the kernel with every batch, 3 to 4 ms for 52 MB; a training lets a batch
+go while the device computes, and so does this (pinned memory torch would keep). Noise, dropped
+captions and widening are the device's in a real run and are not made here; times are.
 
-Three ways take turns within every round: the device alone, batches made inside the step, batches made ahead. Time lost is
-what a way takes beyond the device alone, as a share, told in three ways: by core time (what the loop's own thread computes
-to get a batch, plus the copy: what is lost where cores are free and the thread keeps up), and by the wall in the same
-round, the median and the quietest quarter of rounds: on a shared machine somebody else's work is in every wall time. The
+Three ways take turns within every round: the device alone, batches made inside the step, batches
+made ahead. Time lost is what a way takes beyond the device alone, as a share, told in three ways:
+by core time (what the loop's own thread computes to get a batch, plus the copy: what is lost where
+cores are free and the thread keeps up), and by the wall in the same round, the median and the
+quietest quarter of rounds: on a shared machine somebody else's work is in every wall time. The
 target is 3 % for batches made ahead.
 """
 
@@ -100,8 +103,15 @@ class StoredFeed:
     def staged(self, position: int, rows: int) -> StagedBatch:
         """As `Feed.staged`, of one phase."""
         batch = self.ready.encoder.stored_at(position, rows)
-        teacher = {name: cache.stored(batch.ids.numpy()) for name, cache in self.ready.teachers.items()}
-        return StagedBatch(position, self.ready, batch._replace(teacher=teacher), self.ready.draws.times(position, rows))
+        teacher = {
+            name: cache.stored(batch.ids.numpy()) for name, cache in self.ready.teachers.items()
+        }
+        return StagedBatch(
+            position,
+            self.ready,
+            batch._replace(teacher=teacher),
+            self.ready.draws.times(position, rows),
+        )
 
     def landed(self, staged: StagedBatch) -> tuple[Batch, Draw]:
         batch: Batch = moved(staged.batch, "cpu")
@@ -121,7 +131,11 @@ def written(case: Case, root: Path) -> dict[str, Any]:
     def chunk(number: int) -> dict[str, Any]:
         dice = np.random.default_rng([len(case.name), number])
         lengths = dice.integers(*case.tokens, CHUNK).astype(np.int32)
-        x0 = dice.integers(0, 256, (CHUNK, *shape), np.uint8) if kind == "|u1" else dice.random((CHUNK, *shape), np.float32)
+        x0 = (
+            dice.integers(0, 256, (CHUNK, *shape), np.uint8)
+            if kind == "|u1"
+            else dice.random((CHUNK, *shape), np.float32)
+        )
         arrays = {
             "x0": x0,
             "lengths": lengths,
@@ -135,7 +149,8 @@ def written(case: Case, root: Path) -> dict[str, Any]:
 
 
 def device_step(seconds: float, busy: float, batch: list[Any]) -> None:
-    """The host lets the batch go, launches kernels for a share of the step, and waits for the rest."""
+    """The host lets the batch go, launches kernels for a share of the step, and waits for the
+    rest."""
     begun, kernel = time.perf_counter(), torch.zeros(64)
     batch.clear()
     while time.perf_counter() - begun < busy * seconds:
@@ -150,7 +165,8 @@ def stretches(rows: int) -> Iterator[Stretch]:
 def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
     feed, rows, seconds = StoredFeed(case, root, options.bus * 1e9), options.rows, case.seconds
     begun = time.perf_counter()
-    for position in range(0, 4 * case.samples, rows):  # every chunk is verified, and lies in the page cache
+    # every chunk is verified, and lies in the page cache
+    for position in range(0, 4 * case.samples, rows):
         feed.staged(position, rows)
     with ThreadPoolExecutor(1) as pool:
         ahead = FeedAhead(feed, stretches(rows), pool)  # type: ignore[arg-type]
@@ -158,7 +174,8 @@ def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
 
         def stepped(at: Callable[..., Any] | None, way: str) -> float:
             begun = 0.0
-            for number in range(AHEAD + options.steps):  # the first are not timed: batches of the way before are still made
+            # the first are not timed: batches of the way before are still made
+            for number in range(AHEAD + options.steps):
                 begun = time.perf_counter() if number == AHEAD else begun
                 core = time.thread_time()
                 batch = [] if at is None else [at(*next(places[way]))]
@@ -166,7 +183,11 @@ def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
                 device_step(seconds, options.busy, batch)
             return (time.perf_counter() - begun) / options.steps
 
-        ways: dict[str, Callable[..., Any] | None] = {"device": None, "inside": feed.at, "ahead": ahead.at}
+        ways: dict[str, Callable[..., Any] | None] = {
+            "device": None,
+            "inside": feed.at,
+            "ahead": ahead.at,
+        }
         spent: dict[str, list[float]] = {way: [] for way in ways}
         in_line: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(options.rounds):
@@ -177,10 +198,14 @@ def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
         feed.staged(position, rows)
     wall, core = (time.perf_counter() - begun) / 8, (time.thread_time() - core) / 8
     copy = feed.bytes / feed.bus
-    by_core = {way: (statistics.median(in_line[way]) + copy) / seconds for way in ("inside", "ahead")}
+    by_core = {
+        way: (statistics.median(in_line[way]) + copy) / seconds for way in ("inside", "ahead")
+    }
     lost = {}
     for way in ("inside", "ahead"):
-        shares = [(one - alone) / alone for one, alone in zip(spent[way], spent["device"], strict=True)]
+        shares = [
+            (one - alone) / alone for one, alone in zip(spent[way], spent["device"], strict=True)
+        ]
         lost[way] = statistics.median(shares), float(np.quantile(shares, 0.25))
     return [
         case.name,
@@ -188,7 +213,11 @@ def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
         f"{1e3 * wall:.0f} ({1e3 * core:.0f})",
         f"{1e3 * copy:.1f}",
         f"{1e3 * seconds:.0f}",
-        *("{:.1%}; {:.1%}, {:.1%}".format(by_core[way], *lost[way]) + judged(by_core[way], lost[way][0]) for way in lost),
+        *(
+            "{:.1%}; {:.1%}, {:.1%}".format(by_core[way], *lost[way])
+            + judged(by_core[way], lost[way][0])
+            for way in lost
+        ),
     ]
 
 
@@ -198,7 +227,8 @@ def judged(*shares: float) -> str:
 
 
 def on_a_cpu(phrase: str, root: Path, rounds: int) -> None:
-    """Gradients of real steps in one torch thread: batches made ahead against those made inside, in turns of five."""
+    """Gradients of real steps in one torch thread: batches made ahead against those made inside, in
+    turns of five."""
     run = parse(phrase, CATALOG, ["data.source.count=2048"]).run
     built = assemble(run, 0, System(threads=1), Feed(run, 0, root))
     gradients(built, State())
@@ -216,7 +246,10 @@ def on_a_cpu(phrase: str, root: Path, rounds: int) -> None:
                 spent[way] = time.perf_counter() - begun
             ratios.append(spent["ahead"] / spent["inside"])
     low, middle, high = np.quantile(ratios[1:], [0.125, 0.5, 0.875])
-    print(f"{phrase}: a step with batches made ahead takes {middle:.3f} [{low:.3f}, {high:.3f}] times one without")
+    print(
+        f"{phrase}: a step with batches made ahead takes {middle:.3f} [{low:.3f}, {high:.3f}] times"
+        " one without"
+    )
 
 
 def main() -> None:
@@ -224,8 +257,15 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=8)
     asked.add_argument("--steps", type=int, default=3, help="of a way, in a round")
     asked.add_argument("--rows", type=int, default=32)
-    asked.add_argument("--bus", type=float, default=25.0, help="GB/s from host to device (PCIe 4 x16 gives about that)")
-    asked.add_argument("--busy", type=float, default=0.2, help="share of a step in which Python holds its lock")
+    asked.add_argument(
+        "--bus",
+        type=float,
+        default=25.0,
+        help="GB/s from host to device (PCIe 4 x16 gives about that)",
+    )
+    asked.add_argument(
+        "--busy", type=float, default=0.2, help="share of a step in which Python holds its lock"
+    )
     asked.add_argument("--case", choices=[case.name for case in CASES])
     asked.add_argument("--out", type=Path)
     asked.add_argument("--cpu", metavar="PHRASE")
@@ -234,7 +274,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         if options.cpu:
             return on_a_cpu(options.cpu, options.out or Path(place), options.rounds)
-        rows = [measured(case, options.out or Path(place), options) for case in CASES if options.case in (None, case.name)]
+        rows = [
+            measured(case, options.out or Path(place), options)
+            for case in CASES
+            if options.case in (None, case.name)
+        ]
     head = [
         "case",
         "MB a batch",

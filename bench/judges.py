@@ -1,9 +1,10 @@
-"""What both judges of the embedded world say of pictures whose worth is known, as the table of docs/judges.md.
+"""What both judges of the embedded world say of pictures whose worth is known, as the table of
+docs/judges.md.
 
     python bench/judges.py [--pictures 512]     two minutes on one core
 
-Attacks move every pixel by at most 8/255, in the direction that one judge's gradient gives (ten steps, projected back); the
-other judge then says how much of it was only that judge's taste.
+Attacks move every pixel by at most 8/255, in the direction that one judge's gradient gives (ten
+steps, projected back); the other judge then says how much of it was only that judge's taste.
 
 B pictures, P = 9 places
 """
@@ -37,9 +38,15 @@ def shares(judge: Any, images: Tensor, truth: Truth) -> dict[str, float]:
     return pooled(count_rows(score(judge.judge(images), truth)).numpy().astype(np.int64))
 
 
-def attacked(judge: Callable[[Tensor], Mapping[str, Tensor]], images: Tensor, truth: Truth, towards: bool) -> Tensor:
-    """Pictures moved towards what was asked for, or away from it, as this judge sees it.  (B, 3, 32, 32) uint8"""
-    wanted = {name: torch.from_numpy(np.asarray(values, dtype=np.int64)).flatten() for name, values in truth.items()}
+def attacked(
+    judge: Callable[[Tensor], Mapping[str, Tensor]], images: Tensor, truth: Truth, towards: bool
+) -> Tensor:
+    """Pictures moved towards what was asked for, or away from it, as this judge sees it.  (B, 3,
+    32, 32) uint8"""
+    wanted = {
+        name: torch.from_numpy(np.asarray(values, dtype=np.int64)).flatten()
+        for name, values in truth.items()
+    }
     before = to_unit(images)
     pixels = before.clone()
     for _ in range(STEPS):
@@ -65,14 +72,17 @@ def nine_objects() -> Tensor:
 
 
 def one_tile(images: Tensor, truth: Truth) -> Tensor:
-    """The middle of a real picture with a small object there, repeated: it stands at each place.  (1, 3, 32, 32)"""
+    """The middle of a real picture with a small object there, repeated: it stands at each place.
+    (1, 3, 32, 32)"""
     row = int(np.flatnonzero(np.asarray(truth["size"])[:, 4] == 0)[0])
     tile = images[row, :, 12:20, 12:20]  # (3, 8, 8)
     return tile.repeat(1, 4, 4).roll((4, 4), dims=(1, 2))[None]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pictures", type=int, default=512)
     count = parser.parse_args().pictures
     torch.set_num_threads(1)
@@ -94,18 +104,30 @@ def main() -> None:
         "one object as a tile, nine times": one_tile(images, truth).expand_as(images),
     }
     for name, judge in (("first", first), ("second", second)):
-        rows[f"real, pushed away from the truth against the {name} judge"] = attacked(judge, images, truth, towards=False)
-        rows[f"another scene's, pushed to please the {name} judge"] = attacked(judge, wrong, truth, towards=True)
-        rows[f"grey, pushed to please the {name} judge"] = attacked(judge, grey, truth, towards=True)
+        rows[f"real, pushed away from the truth against the {name} judge"] = attacked(
+            judge, images, truth, towards=False
+        )
+        rows[f"another scene's, pushed to please the {name} judge"] = attacked(
+            judge, wrong, truth, towards=True
+        )
+        rows[f"grey, pushed to please the {name} judge"] = attacked(
+            judge, grey, truth, towards=True
+        )
     print(
         "| pictures | "
-        + " | ".join(f"{what}, {whose}" for what in ("F", "recall", "precision") for whose in ("1st", "2nd"))
+        + " | ".join(
+            f"{what}, {whose}" for what in ("F", "recall", "precision") for whose in ("1st", "2nd")
+        )
         + " |"
     )
     print("|---|" + "---|" * 6)
     for name, pictures in rows.items():
         values = [shares(judge, pictures, truth) for judge in (first, second)]
-        print(f"| {name} | " + " | ".join(f"{value[share]:.3f}" for share in SHOWN for value in values) + " |")
+        print(
+            f"| {name} | "
+            + " | ".join(f"{value[share]:.3f}" for share in SHOWN for value in values)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

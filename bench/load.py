@@ -1,4 +1,5 @@
-"""Is what a long life costs bounded? Memory, open files and disk at every tenth of four loads, which should stay level.
+"""Is what a long life costs bounded? Memory, open files and disk at every tenth of four loads,
+which should stay level.
 
     make load                              100,000 samples, 1,000 checkpoints, 500 cells, a record of a million lines
     python -m bench.load --share 0.02      the same on a fiftieth of it
@@ -8,8 +9,9 @@
   cells        a whole study with its proof, page and verdicts; only the training of a cell is left out
   record       a week's lines: cut as a resume cuts them, hashed and thinned as a study's page shows them
 
-Each load is a process of its own. It is level when between its half and its end memory grows by less than LEVEL MB (and
-what is said to grow: bytes of each sample or cell), no file stays open, and what should be thinned on disk is.
+Each load is a process of its own. It is level when between its half and its end memory grows by
+less than LEVEL MB (and what is said to grow: bytes of each sample or cell), no file stays open, and
+what should be thinned on disk is.
 """
 
 from __future__ import annotations
@@ -45,7 +47,12 @@ class Gauge:
     """Looks every tenth of the way."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        self.folder, self.every, self.levels, self.next = folder, max(count // PARTS, 1), list[Level](), 0
+        self.folder, self.every, self.levels, self.next = (
+            folder,
+            max(count // PARTS, 1),
+            list[Level](),
+            0,
+        )
 
     def tell(self, done: int) -> None:
         if done >= self.next:
@@ -54,8 +61,14 @@ class Gauge:
 
     def now(self, done: int) -> Level:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-        disk = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink())
-        return Level(done, pages * resource.getpagesize() / 1e6, len(os.listdir("/proc/self/fd")), disk / 1e6)
+        disk = sum(
+            path.stat().st_size
+            for path in self.folder.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
+        return Level(
+            done, pages * resource.getpagesize() / 1e6, len(os.listdir("/proc/self/fd")), disk / 1e6
+        )
 
 
 class LoadResult(NamedTuple):
@@ -66,7 +79,8 @@ class LoadResult(NamedTuple):
 
 
 def growth(levels: list[Level], each: float = 0.0) -> list[str]:
-    """What is not level from half of the way to its end; `each`: bytes that a thing may cost for good."""
+    """What is not level from half of the way to its end; `each`: bytes that a thing may cost for
+    good."""
     return growth_between(levels[len(levels) // 2], levels[-1], each)
 
 
@@ -75,10 +89,13 @@ def growth_between(half: Level, end: Level, each: float = 0.0) -> list[str]:
     faults = []
     if end.memory - half.memory > allowed:
         faults.append(
-            f"memory grew by {end.memory - half.memory:.1f} MB from {half.at:,} to {end.at:,}, allowed {allowed:.1f}"
+            f"memory grew by {end.memory - half.memory:.1f} MB from {half.at:,} to {end.at:,},"
+            f" allowed {allowed:.1f}"
         )
     if end.files > half.files + 2:
-        faults.append(f"{end.files - half.files} more files are open at {end.at:,} than at {half.at:,}")
+        faults.append(
+            f"{end.files - half.files} more files are open at {end.at:,} than at {half.at:,}"
+        )
     return faults
 
 
@@ -116,7 +133,8 @@ def samples(count: int, folder: Path) -> LoadResult:
     read.levels.append(read.now(count))
     faults = growth(gauge.levels, each=400) + [f"reading: {one}" for one in growth(read.levels)]
     remark = (
-        f"read once in order: {read.levels[0].memory:.0f} to {read.levels[-1].memory:.0f} MB, {read.levels[-1].files} files"
+        f"read once in order: {read.levels[0].memory:.0f} to {read.levels[-1].memory:.0f} MB,"
+        f" {read.levels[-1].files} files"
     )
     return LoadResult("samples", gauge.levels, faults, remark)
 
@@ -130,9 +148,17 @@ def _shards(folder: Path, count: int, each: int = 1000) -> None:
         with tarfile.open(folder / f"{first // each:05d}.tar", "w") as archive:
             for number in range(first, min(first + each, count)):
                 stream = io.BytesIO()
-                pixels = np.random.default_rng(number).integers(0, 256, (4, 4, 3), np.uint8).repeat(4, 0).repeat(4, 1)
+                pixels = (
+                    np.random.default_rng(number)
+                    .integers(0, 256, (4, 4, 3), np.uint8)
+                    .repeat(4, 0)
+                    .repeat(4, 1)
+                )
                 Image.fromarray(pixels).save(stream, "PNG")
-                for suffix, data in (("png", stream.getvalue()), ("txt", f"picture {number}".encode())):
+                for suffix, data in (
+                    ("png", stream.getvalue()),
+                    ("txt", f"picture {number}".encode()),
+                ):
                     about = tarfile.TarInfo(f"{number:07d}.{suffix}")
                     about.size = len(data)
                     archive.addfile(about, io.BytesIO(data))
@@ -149,7 +175,11 @@ def checkpoints(count: int, folder: Path) -> LoadResult:
     from fulcrum.training.run_folder import RunFolder
     from fulcrum.training.saver import Saver
 
-    run = parse("spark + ema", CATALOG, ["model.width=64", "model.depth=4", "model.heads=2", "data.source.count=64"]).run
+    run = parse(
+        "spark + ema",
+        CATALOG,
+        ["model.width=64", "model.depth=4", "model.heads=2", "data.source.count=64"],
+    ).run
     built = assemble(run, 0, System(), Feed(run, 0, folder / "cache"))
     place = RunFolder(folder / "run")
     saver, gauge = Saver(built, place, State()), Gauge(folder / "run", count)
@@ -161,7 +191,9 @@ def checkpoints(count: int, folder: Path) -> LoadResult:
     gauge.levels.append(gauge.now(count))
     faults, kept = growth(gauge.levels), [path.name for path in place.checkpoints.iterdir()]
     if len(kept) > checkpoint.KEEP_LAST:
-        faults.append(f"{len(kept)} checkpoints are kept, expected {checkpoint.KEEP_LAST}: {kept[:5]}")
+        faults.append(
+            f"{len(kept)} checkpoints are kept, expected {checkpoint.KEEP_LAST}: {kept[:5]}"
+        )
     if max(one.disk for one in gauge.levels) > 2.0 * gauge.levels[0].disk:
         faults.append("the disk holds more than twice what it held at the beginning")
     return LoadResult("checkpoints", gauge.levels, faults, f"{len(kept)} of {count:,} are kept")
@@ -195,18 +227,23 @@ def cells(count: int, folder: Path) -> LoadResult:
 
     def judged() -> Level:
         nonlocal result, page
-        result, page = study_run.run(asked, CATALOG, folder, "load", lambda text: None, compile_blocks=False)
+        result, page = study_run.run(
+            asked, CATALOG, folder, "load", lambda text: None, compile_blocks=False
+        )
         return gauge.now(len(done))
 
     result, page = None, Path()
     judged()
     faults = growth(gauge.levels, each=20_000)  # while cells run
-    times = [judged() for _ in range(6)]  # verdicts take memory of their own: given again and again, no more of it
+    # verdicts take memory of their own: given again and again, no more of it
+    times = [judged() for _ in range(6)]
     gauge.levels += times
     faults += growth_between(times[2], times[-1])
     if result.state != "finished" or len(done) != len(asked.seeds) * (len(arms) + 1):
         faults.append(f"the study is {result.state} after {len(done)} cells")
-    return LoadResult("cells", gauge.levels, faults, f"its page has {page.stat().st_size / 1e6:.1f} MB")
+    return LoadResult(
+        "cells", gauge.levels, faults, f"its page has {page.stat().st_size / 1e6:.1f} MB"
+    )
 
 
 def record(count: int, folder: Path) -> LoadResult:
@@ -216,8 +253,15 @@ def record(count: int, folder: Path) -> LoadResult:
     path, most = folder / "record.jsonl", 400
     with path.open("w") as stream:
         for number in range(count):
-            line = {"images": 320 * number, "loss": 1.0 / (number + 1), "gradient_norm": 0.731, "rate": 1.0, "skipped": 0,
-                    "seconds": 0.6 * number, "parts": {"flow": 0.5}}  # fmt: skip
+            line = {
+                "images": 320 * number,
+                "loss": 1.0 / (number + 1),
+                "gradient_norm": 0.731,
+                "rate": 1.0,
+                "skipped": 0,
+                "seconds": 0.6 * number,
+                "parts": {"flow": 0.5},
+            }
             stream.write(json.dumps(line) + "\n")
     gauge = Gauge(folder, count)
     before, levels = _peak(), [gauge.now(0)]
@@ -228,10 +272,16 @@ def record(count: int, folder: Path) -> LoadResult:
     levels.append(gauge.now(count))
     peak = _peak() - before
     if peak > LEVEL:
-        faults.append(f"{path.stat().st_size / 1e6:.0f} MB of a record took {peak:.1f} MB of memory, allowed {LEVEL}")
+        faults.append(
+            f"{path.stat().st_size / 1e6:.0f} MB of a record took {peak:.1f} MB of memory, allowed"
+            f" {LEVEL}"
+        )
     if not 0 < len(shown) <= most + 1 or shown[-1]["images"] != 320 * (count - 1):
         faults.append(f"{len(shown)} points are shown, expected up to {most}, the last among them")
-    remark = f"{path.stat().st_size / 1e6:.0f} MB, {len(shown)} points shown, at most {peak:.1f} MB taken on the way"
+    remark = (
+        f"{path.stat().st_size / 1e6:.0f} MB, {len(shown)} points shown, at most {peak:.1f} MB"
+        " taken on the way"
+    )
     return LoadResult("record", levels, faults, remark)
 
 
@@ -249,13 +299,18 @@ LOADS: dict[str, tuple[Callable[[int, Path], LoadResult], int]] = {
 
 def table(result: LoadResult) -> Iterator[str]:
     yield f"{result.name}: {'level' if not result.faults else 'NOT LEVEL'}; {result.remark}"
-    yield from (f"  {one.at:>9,} done {one.memory:>9.1f} MB {one.files:>4} files open {one.disk:>9.1f} MB on disk"
-                for one in result.levels)  # fmt: skip
+    yield from (
+        f"  {one.at:>9,} done {one.memory:>9.1f} MB {one.files:>4} files open "
+        f"{one.disk:>9.1f} MB on disk"
+        for one in result.levels
+    )
     yield from (f"  FAULT {fault}" for fault in result.faults)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--share", type=float, default=1.0, help="of the whole load (1)")
     parser.add_argument("--only", choices=LOADS, action="append")
     asked = parser.parse_args()

@@ -1,13 +1,16 @@
-"""The loader: images per second to batches beside a bare webdataset loop on the same shards, the first batch, and memory.
+"""The loader: images per second to batches beside a bare webdataset loop on the same shards, the
+first batch, and memory.
 
     python bench/loader.py           about a minute on two cores; needs webdataset (the dev extra)
 
-4,096 pictures of 64 px are drawn, imported as JPEG and read back by both in turns, so that a busy machine slows both
-alike; the ratio is the median over the rounds. Both hand out (B, 3, 64, 64) bytes and captions; ours in a global shuffle
-and with every checksum compared, webdataset in the order of the shards. The same pictures imported with --buckets are read
-too, every batch of one shape. Memory is watched over a generated index of a million samples that points at the same
-pictures: every position is looked up, every fourth batch with its captions, every 64th with its pictures; then four more
-epochs of positions. The targets (ratio 0.9, first batch 3 s, memory flat) are those of the issue; a miss is printed as one.
+4,096 pictures of 64 px are drawn, imported as JPEG and read back by both in turns, so that a busy
+machine slows both alike; the ratio is the median over the rounds. Both hand out (B, 3, 64, 64)
+bytes and captions; ours in a global shuffle and with every checksum compared, webdataset in the
+order of the shards. The same pictures imported with --buckets are read too, every batch of one
+shape. Memory is watched over a generated index of a million samples that points at the same
+pictures: every position is looked up, every fourth batch with its captions, every 64th with its
+pictures; then four more epochs of positions. The targets (ratio 0.9, first batch 3 s, memory flat)
+are those of the issue; a miss is printed as one.
 """
 
 from __future__ import annotations
@@ -54,10 +57,10 @@ COUNT, SIDE, BATCH, MILLION = 4096, 64, 64, 1_000_000
 RATIO, SECONDS, GROWTH = 0.9, 3.0, 16.0  # targets; usage that own memory may grow by
 EPOCHS = 5
 FIRST = (
-    "import time; begun = time.perf_counter(); import sys; from fulcrum.data.captions import Chooser; "
-    "from fulcrum.data.stores.folder_source import FolderSource; from fulcrum.data.source import order_of; "
-    "source = FolderSource(sys.argv[1]); ids = order_of(source, 0, 0, 64); source.read(ids); "
-    "source.prompts(Chooser(), ids); print(time.perf_counter() - begun)"
+    "import time; begun = time.perf_counter(); import sys; from fulcrum.data.captions import"
+    " Chooser; from fulcrum.data.stores.folder_source import FolderSource; from fulcrum.data.source"
+    " import order_of; source = FolderSource(sys.argv[1]); ids = order_of(source, 0, 0, 64);"
+    " source.read(ids); source.prompts(Chooser(), ids); print(time.perf_counter() - begun)"
 )
 
 
@@ -77,7 +80,9 @@ class Batches:
         pool: Executor = (
             ThreadPoolExecutor(1)
             if not processes
-            else ProcessPoolExecutor(processes, multiprocessing.get_context("forkserver"), _begin, (self,))
+            else ProcessPoolExecutor(
+                processes, multiprocessing.get_context("forkserver"), _begin, (self,)
+            )
         )
         make, position = (self.at if not processes else _make), 0
         waiting: deque[Future[tuple[Any, list[str]]]] = deque()
@@ -109,7 +114,9 @@ def write_store(folder: Path) -> Path:
     source = WorldSource("train", "real", SIDE, COUNT)
     for first in range(0, COUNT, 512):
         ids = np.arange(first, first + 512)
-        for number, pixels, text in zip(ids, source.read(ids).images, source.prompts(Chooser(), ids), strict=True):
+        for number, pixels, text in zip(
+            ids, source.read(ids).images, source.prompts(Chooser(), ids), strict=True
+        ):
             Image.fromarray(pixels.transpose(1, 2, 0)).save(given / f"{number:06d}.jpg", quality=90)
             (given / f"{number:06d}.txt").write_text(text)
     begun = time.perf_counter()
@@ -132,13 +139,17 @@ def write_shapes(folder: Path) -> Path:
         with Image.open(path) as picture:
             picture.crop((0, 0, wide, high)).save(given / path.name, quality=90)
         (given / path.with_suffix(".txt").name).write_text(path.with_suffix(".txt").read_text())
-    options = Options(size=SIDE, buckets=True, encoding="jpeg", hold_out=0.0, shard=512, enlarge=True)
+    options = Options(
+        size=SIDE, buckets=True, encoding="jpeg", hold_out=0.0, shard=512, enlarge=True
+    )
     run_import(open_given(str(given)), folder / "shaped", options, lambda text: None)
     return folder / "shaped"
 
 
 def ours(store: Path, processes: int) -> tuple[float, float]:
-    stream = Batches(open_pictures(str(store), "train", SIDE, None, BATCH, 8), Chooser()).stream(BATCH, processes)
+    stream = Batches(open_pictures(str(store), "train", SIDE, None, BATCH, 8), Chooser()).stream(
+        BATCH, processes
+    )
     next(stream)  # processes that start are not counted, nor are webdataset's
     begun, seen = clock(), 0
     while seen < COUNT - BATCH:
@@ -160,11 +171,14 @@ def per_second(seen: int, begun: tuple[float, float]) -> tuple[float, float]:
 
 def together(samples: list[tuple[Any, Any]]) -> tuple[torch.Tensor, list[str]]:
     pictures = np.stack([pixels for pixels, _ in samples]).transpose(0, 3, 1, 2)
-    return torch.from_numpy(np.ascontiguousarray(pictures)), [about["captions"]["long"][0] for _, about in samples]
+    return torch.from_numpy(np.ascontiguousarray(pictures)), [
+        about["captions"]["long"][0] for _, about in samples
+    ]
 
 
 def bare(store: Path, workers: int) -> tuple[float, float]:
-    """webdataset's own pipeline: decode, tuple, batch; in this process, or in `workers` of torch's DataLoader."""
+    """webdataset's own pipeline: decode, tuple, batch; in this process, or in `workers` of torch's
+    DataLoader."""
     import webdataset
 
     shards = sorted(str(path) for path in (store / SHARDS).iterdir())
@@ -194,13 +208,18 @@ def million(store: Path, to: Path) -> Path:
         data = np.frombuffer((store / name).read_bytes(), np.uint8)
         if name.endswith("_ends.bin"):
             ends = data.view("<i8")
-            data = (ends[None] + ends[-1] * np.arange(times)[:, None]).ravel()[:MILLION].astype("<i8")
+            data = (
+                (ends[None] + ends[-1] * np.arange(times)[:, None]).ravel()[:MILLION].astype("<i8")
+            )
         elif name == "samples.bin":
             data = np.tile(data, times)[: MILLION * (len(data) // COUNT)]
         else:
             data = np.tile(data, times)
         data.tofile(to / name)
-    about["tables"] = {name: {"bytes": (to / name).stat().st_size, "sha256": sha256_file(to / name)} for name in TABLES}
+    about["tables"] = {
+        name: {"bytes": (to / name).stat().st_size, "sha256": sha256_file(to / name)}
+        for name in TABLES
+    }
     rows = np.memmap(to / "samples.bin", ROW, "r")
     about |= {
         "count": len(rows),
@@ -216,7 +235,11 @@ def million(store: Path, to: Path) -> Path:
 def memory() -> dict[str, float]:
     """MB of this process: its own, and pages of mapped files, which the system may drop."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    usage = {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("RssAnon", "RssFile"))}
+    usage = {
+        line.split(":")[0]: int(line.split()[1]) / 1024
+        for line in lines
+        if line.startswith(("RssAnon", "RssFile"))
+    }
     return {"own": usage["RssAnon"], "mapped": usage["RssFile"]}
 
 
@@ -227,7 +250,10 @@ def walk(folder: Path, say: Callable[[str], None]) -> list[dict[str, float]]:
     batches, readings = Batches(source, Chooser()), []
     rows = 512
     batches.at(0, BATCH)
-    say(f"first batch of a million samples: {time.perf_counter() - begun:.2f} s, checksums of the index included")
+    say(
+        f"first batch of a million samples: {time.perf_counter() - begun:.2f} s, checksums of the"
+        " index included"
+    )
     begun = time.perf_counter()
     for number, position in enumerate(range(0, len(source), rows)):
         ids = order_of(source, 0, position, rows)
@@ -260,9 +286,18 @@ def main() -> None:
         store = write_store(Path(place))
         shaped = write_shapes(Path(place))
         first = float(
-            subprocess.run([sys.executable, "-c", FIRST, str(store)], check=True, capture_output=True, text=True).stdout
+            subprocess.run(
+                [sys.executable, "-c", FIRST, str(store)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
         )
-        print(f"first batch: {first:.2f} s in a new process, imports included {judged(first < SECONDS)}", flush=True)
+        print(
+            f"first batch: {first:.2f} s in a new process, imports included"
+            f" {judged(first < SECONDS)}",
+            flush=True,
+        )
         kinds: dict[str, Callable[[], tuple[float, float]]] = {
             "ours, two processes": lambda: ours(store, 2),
             "webdataset, this process": lambda: bare(store, 0),
@@ -279,8 +314,15 @@ def main() -> None:
                 core[name].append(own)
         for name, values in speed.items():
             each = ", ".join(f"{value:,.0f}" for value in values)
-            alone = f"; {statistics.median(core[name]):,.0f} per second of core time" if "this process" in name else ""
-            print(f"  {name:<26} {statistics.median(values):8,.0f} images/s  ({each}){alone}", flush=True)
+            alone = (
+                f"; {statistics.median(core[name]):,.0f} per second of core time"
+                if "this process" in name
+                else ""
+            )
+            print(
+                f"  {name:<26} {statistics.median(values):8,.0f} images/s  ({each}){alone}",
+                flush=True,
+            )
         ratios = {
             name: statistics.median(a / b for a, b in zip(speed[mine], speed[name], strict=True))
             for name, mine in (
@@ -291,13 +333,21 @@ def main() -> None:
         for name, ratio in ratios.items():
             print(f"  ratio to {name}: {ratio:.2f} {judged(ratio >= RATIO)}", flush=True)
         mixed = statistics.median(
-            a / b for a, b in zip(speed["ours by shape, this process"], speed["ours, this process"], strict=True)
+            a / b
+            for a, b in zip(
+                speed["ours by shape, this process"], speed["ours, this process"], strict=True
+            )
         )
         print(f"  several shapes to one: {mixed:.2f}", flush=True)
         seen = walk(million(store, Path(place) / "million"), lambda text: print(text, flush=True))
     for one in seen:
-        print(f"  {one['samples']:>9,} samples: {one['own']:6.0f} MB own, {one['mapped']:6.0f} MB mapped", flush=True)
-    first_two, later = seen[: -EPOCHS + 2], seen[-EPOCHS + 2 :]  # the orders of two epochs are held, 8 MB each
+        print(
+            f"  {one['samples']:>9,} samples: {one['own']:6.0f} MB own, {one['mapped']:6.0f} MB"
+            " mapped",
+            flush=True,
+        )
+    # the orders of two epochs are held, 8 MB each
+    first_two, later = seen[: -EPOCHS + 2], seen[-EPOCHS + 2 :]
     growth = max(one["own"] for one in later) - max(one["own"] for one in first_two)
     print(
         f"  own memory grows by {growth:.1f} MB after the second epoch {judged(growth <= GROWTH)} "
@@ -307,7 +357,9 @@ def main() -> None:
         print(
             json.dumps(
                 {
-                    "images_per_second": {name: statistics.median(values) for name, values in speed.items()},
+                    "images_per_second": {
+                        name: statistics.median(values) for name, values in speed.items()
+                    },
                     "ratios": ratios,
                     "first_batch_seconds": first,
                     "growth_mb": growth,

@@ -1,9 +1,10 @@
-"""Sequential seeds on simulated studies with known truth: family error, power and cells, beside a fixed number of pairs.
+"""Sequential seeds on simulated studies with known truth: family error, power and cells, beside a
+fixed number of pairs.
 
     python bench/looks.py            2,000 studies of every case: the table of docs/decisions/0023-sequential-seeds.md
 
-Each study goes through the engine's own rules (`fulcrum/judge/looks.py`), with fewer sign vectors than a
-real one takes: a sign-flip test holds its level with any number of them.
+Each study goes through the engine's own rules (`fulcrum/judge/looks.py`), with fewer sign vectors
+than a real one takes: a sign-flip test holds its level with any number of them.
 """
 
 import math
@@ -33,15 +34,20 @@ class Tally(NamedTuple):
     cells: float  # of the fixed design's
 
 
-def studies(number: int, arms: int, noise: str, effect: float = 0.0, moved: int = 0, key: int = 0) -> Floats:
-    """Differences (studies, pairs, arms) of unit spread; the first `moved` arms have an effect, in units of their own.
+def studies(
+    number: int, arms: int, noise: str, effect: float = 0.0, moved: int = 0, key: int = 0
+) -> Floats:
+    """Differences (studies, pairs, arms) of unit spread; the first `moved` arms have an effect, in
+    units of their own.
 
-    Cells have independent noise, so that arms correlate by a half through their baseline. unequal: the variances of the
-    arms are inverse-gamma of shape 3, their mean one.
+    Cells have independent noise, so that arms correlate by a half through their baseline. unequal:
+    the variances of the arms are inverse-gamma of shape 3, their mean one.
     """
     rng = np.random.default_rng([key, arms, NOISES.index(noise)])
     shape = (number, LOOKS[-1], arms + 1)
-    drawn = rng.standard_t(3, shape) / math.sqrt(3.0) if noise == "t3" else rng.standard_normal(shape)
+    drawn = (
+        rng.standard_t(3, shape) / math.sqrt(3.0) if noise == "t3" else rng.standard_normal(shape)
+    )
     differences = (drawn[..., 1:] - drawn[..., :1]) / math.sqrt(2.0)
     differences[..., :moved] += effect
     if noise == "unequal":
@@ -56,11 +62,15 @@ def effects_from(differences: Floats, names: Sequence[str]) -> EffectsAt:
         nothing = dict.fromkeys(range(look.pairs), 0.0)
         return {
             arm: paired_effect(
-                nothing, dict(enumerate(differences[: look.pairs, names.index(arm)].tolist())),
-                name=arm, metric="simulated", planned=look.pairs, level=1.0 - look.level,
+                nothing,
+                dict(enumerate(differences[: look.pairs, names.index(arm)].tolist())),
+                name=arm,
+                metric="simulated",
+                planned=look.pairs,
+                level=1.0 - look.level,
             )
             for arm in arms
-        }  # fmt: skip
+        }
 
     return at
 
@@ -71,9 +81,14 @@ def tally(differences: Floats, moved: int, margin: float = 0.0) -> Tally:
     names, wrong, right, pairs = [f"arm {k}" for k in range(arms)], 0, 0, 0
     for study in differences:
         answers = decide(
-            effects_from(study, names), names, looks, range(LOOKS[-1]), better="higher",
-            margins_at=lambda look: dict.fromkeys(names, margin), most_signs=SIGNS,
-        )  # fmt: skip
+            effects_from(study, names),
+            names,
+            looks,
+            range(LOOKS[-1]),
+            better="higher",
+            margins_at=lambda look: dict.fromkeys(names, margin),
+            most_signs=SIGNS,
+        )
         words = [effect.verdict if (effect := answers[name].effect) else "" for name in names]
         wrong += any(word in ("better", "worse") for word in words[moved:])
         right += sum(word == "better" for word in words[:moved])
@@ -91,7 +106,8 @@ def tally(differences: Floats, moved: int, margin: float = 0.0) -> Tally:
 
 
 def by_hand(differences: Floats, looks: Sequence[int] = (6, 8, 10)) -> float:
-    """Family error of who adds seeds to the undecided and tests at the full alpha each time: what looks are for."""
+    """Family error of who adds seeds to the undecided and tests at the full alpha each time: what
+    looks are for."""
     wrong = np.zeros(len(differences), dtype=np.bool_)
     for pairs in looks:
         wrong |= (adjusted(differences[:, :pairs]) <= ALPHA).any(axis=1)
@@ -117,8 +133,9 @@ def table(number: int) -> str:
             null = studies(number, arms, noise, key=1)
             none, one = tally(null, 0), tally(studies(number, arms, noise, 1.0, 1, key=2), 1)
             rows.append(
-                f"| {arms} | {noise} | {none.wrong:.3f} | {none.fixed_wrong:.3f} | {by_hand(null):.3f} | {one.power:.2f} "
-                f"| {one.fixed_power:.2f} | {none.cells:.0%} | {one.cells:.0%} |"
+                f"| {arms} | {noise} | {none.wrong:.3f} | {none.fixed_wrong:.3f} |"
+                f" {by_hand(null):.3f} | {one.power:.2f} | {one.fixed_power:.2f} | {none.cells:.0%}"
+                f" | {one.cells:.0%} |"
             )
             print(rows[-1], f"{time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
     return "\n".join(rows)

@@ -1,9 +1,11 @@
-"""The dose of bf16 storage: the share of updates that round to nothing, at a recipe's own rate and at the published one.
+"""The dose of bf16 storage: the share of updates that round to nothing, at a recipe's own rate and
+at the published one.
 
     python bench/lost_updates.py [--recipe spark] [--steps 200] [--cache FOLDER]
 
-Two short trainings at a constant rate with weights stored in bf16, watched as every run is (`stalled` in the record). Then
-the updates that Adam asked for there, in units of the rate, are put on matrices that begin as the published model's do.
+Two short trainings at a constant rate with weights stored in bf16, watched as every run is
+(`stalled` in the record). Then the updates that Adam asked for there, in units of the rate, are put
+on matrices that begin as the published model's do.
 """
 
 import argparse
@@ -27,7 +29,8 @@ PUBLISHED_RATE, PUBLISHED_WIDTH = 1e-4, 1792
 
 
 def asked_for(built: Built) -> Tensor:
-    """Adam's next updates of the blocks' matrices, in units of the rate; modulations, which begin at zero, are left out."""
+    """Adam's next updates of the blocks' matrices, in units of the rate; modulations, which begin
+    at zero, are left out."""
     rule, updates = built.optimizer, []
     for name, parameter in rule.parameters.items():
         if parameter.ndim == 2 and "blocks" in name and "modulation" not in name:
@@ -48,7 +51,9 @@ def lost(updates: Tensor, rate: float, width: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--recipe", default="spark")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--cache", type=Path, default=None)
@@ -70,9 +75,10 @@ def main() -> None:
         train(built, State(), [look], lambda: False)
         updates = asked_for(built)
         print(
-            f"{given.recipe}, width {run.model.width}, rate {rate:g}: {sum(shares) / len(shares):.2f} of the updates lost "
-            f"after the first quarter of {given.steps} steps; the same updates at the published rate on matrices "
-            f"{PUBLISHED_WIDTH} wide: {lost(updates, PUBLISHED_RATE, PUBLISHED_WIDTH):.2f}"
+            f"{given.recipe}, width {run.model.width}, rate {rate:g}:"
+            f" {sum(shares) / len(shares):.2f} of the updates lost after the first quarter of"
+            f" {given.steps} steps; the same updates at the published rate on matrices"
+            f" {PUBLISHED_WIDTH} wide: {lost(updates, PUBLISHED_RATE, PUBLISHED_WIDTH):.2f}"
         )
 
 

@@ -5,11 +5,12 @@
     python bench/metrics.py --threads 2     of torch and of OpenBLAS alike; one unless told
     python bench/metrics.py --peers         also pytorch-fid, clean-fid and torch-fidelity, wherever they import
 
-Contestants take turns; a ratio is the median over rounds of theirs over ours, by the clock and by processor time, which
-a busy neighbour moves less; sqrtm takes so long that one round must do. `pytorch-fid` and `clean-fid` compute scipy's sqrtm
-of the product of the covariances; torchmetrics its eigenvalues; the textbook MMD is three full kernel matrices in fp32, as
-CMMD's reference code has them. Memory is the peak of a process of its own, data included, less what it held when torch was
-loaded.
+Contestants take turns; a ratio is the median over rounds of theirs over ours, by the clock and by
+processor time, which a busy neighbour moves less; sqrtm takes so long that one round must do.
+`pytorch-fid` and `clean-fid` compute scipy's sqrtm of the product of the covariances; torchmetrics
+its eigenvalues; the textbook MMD is three full kernel matrices in fp32, as CMMD's reference code
+has them. Memory is the peak of a process of its own, data included, less what it held when torch
+was loaded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 # Before numpy and torch are loaded: OpenBLAS reads it once.
-os.environ["OMP_NUM_THREADS"] = dict(zip(sys.argv, sys.argv[1:], strict=False)).get("--threads", "1")
+os.environ["OMP_NUM_THREADS"] = dict(zip(sys.argv, sys.argv[1:], strict=False)).get(
+    "--threads", "1"
+)
 
 import numpy as np
 import torch
@@ -40,7 +43,11 @@ SQRTM = "scipy sqrtm (pytorch-fid)"
 def features(seed: int, n: int, d: int, scale: float = 1.0) -> Tensor:
     """Correlated, with a spectrum that falls as that of pooled activations does."""
     generator = torch.Generator().manual_seed(seed)
-    mix = torch.randn(d, d, generator=torch.Generator().manual_seed(0)) / d**0.5 * torch.arange(1, d + 1) ** -0.5
+    mix = (
+        torch.randn(d, d, generator=torch.Generator().manual_seed(0))
+        / d**0.5
+        * torch.arange(1, d + 1) ** -0.5
+    )
     return torch.randn(n, d, generator=generator) @ mix.T * scale + 0.1
 
 
@@ -67,7 +74,9 @@ def by_sqrtm(a: Any, b: Any) -> float:
     import scipy.linalg
 
     root = scipy.linalg.sqrtm((a.cov @ b.cov).numpy())
-    return float((a.mean - b.mean).square().sum() + a.cov.trace() + b.cov.trace()) - 2 * float(np.trace(root).real)
+    return float((a.mean - b.mean).square().sum() + a.cov.trace() + b.cov.trace()) - 2 * float(
+        np.trace(root).real
+    )
 
 
 def textbook(x: Tensor, y: Tensor, sigma: float) -> float:
@@ -77,7 +86,9 @@ def textbook(x: Tensor, y: Tensor, sigma: float) -> float:
     k_xx = torch.exp(-gamma * (-2 * x @ x.T + xx[:, None] + xx[None]))
     k_xy = torch.exp(-gamma * (-2 * x @ y.T + xx[:, None] + yy[None]))
     k_yy = torch.exp(-gamma * (-2 * y @ y.T + yy[:, None] + yy[None]))
-    return float((k_xx.sum() - n) / (n * (n - 1)) + (k_yy.sum() - m) / (m * (m - 1)) - 2 * k_xy.mean())
+    return float(
+        (k_xx.sum() - n) / (n * (n - 1)) + (k_yy.sum() - m) / (m * (m - 1)) - 2 * k_xy.mean()
+    )
 
 
 def our_mmd(x: Tensor, y: Tensor, sigma: float, fast: bool = True) -> float:
@@ -111,8 +122,8 @@ def rounds(
             values[name] = compute()
             taken[name].append(Taken(time.perf_counter() - clock, time.process_time() - processor))
             print(
-                f"  {name}: {taken[name][-1].clock:.2f} s ({taken[name][-1].processor:.2f} s of processor), "
-                f"{values[name]:.10g}",
+                f"  {name}: {taken[name][-1].clock:.2f} s ({taken[name][-1].processor:.2f} s of"
+                f" processor), {values[name]:.10g}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -121,25 +132,41 @@ def rounds(
 
 def report(title: str, taken: Times, values: dict[str, float], targets: dict[str, float]) -> None:
     print(f"\n{title}, {torch.get_num_threads()} thread(s)\n")
-    print("| contestant | seconds | theirs / ours | by processor time | target | value, relative difference |")
+    print(
+        "| contestant | seconds | theirs / ours | by processor time | target | value, relative"
+        " difference |"
+    )
     print("|---|---|---|---|---|---|")
     for name, times in taken.items():
         first = name == "ours"
         clock, processor = (
-            "" if first else spread([theirs[k] / ours[k] for theirs, ours in zip(times, taken["ours"], strict=False)])
+            (
+                ""
+                if first
+                else spread(
+                    [
+                        theirs[k] / ours[k]
+                        for theirs, ours in zip(times, taken["ours"], strict=False)
+                    ]
+                )
+            )
             for k in range(2)
         )
         target = f"{targets[name]:g}" if name in targets else ""
         apart = abs(values[name] - values["ours"]) / abs(values["ours"])
         print(
-            f"| {name} | {statistics.median(one.clock for one in times):.2f} | {clock} | {processor} | {target} | "
-            f"{values[name]:.10g}" + ("" if first else f", {apart:.1e}") + " |"
+            f"| {name} | {statistics.median(one.clock for one in times):.2f} | {clock} |"
+            f" {processor} | {target} | {values[name]:.10g}"
+            + ("" if first else f", {apart:.1e}")
+            + " |"
         )
 
 
 def spread(ratios: list[float]) -> str:
     """Median, and the least and the greatest of several."""
-    return f"{statistics.median(ratios):.2f}" + (f" [{min(ratios):.2f}, {max(ratios):.2f}]" if len(ratios) > 1 else "")
+    return f"{statistics.median(ratios):.2f}" + (
+        f" [{min(ratios):.2f}, {max(ratios):.2f}]" if len(ratios) > 1 else ""
+    )
 
 
 def frechet_case(count: int, peers: bool) -> None:
@@ -172,7 +199,8 @@ def few_case(count: int) -> None:
         SQRTM: lambda: by_sqrtm(a, b),
     }
     report(
-        f"Fréchet distance, N = {FEW} rows in {D} dimensions: ours from the rows, theirs from ready covariances",
+        f"Fréchet distance, N = {FEW} rows in {D} dimensions: ours from the rows, theirs from ready"
+        " covariances",
         *rounds(contestants, count, once=(SQRTM,)),
         {"torchmetrics": 10, SQRTM: 10},
     )
@@ -180,21 +208,32 @@ def few_case(count: int) -> None:
 
 def mmd_case(count: int) -> None:
     unit = torch.nn.functional.normalize
-    x, near, far = (unit(features(seed, PAIRS, WIDTH, scale), dim=1) for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.6)))
+    x, near, far = (
+        unit(features(seed, PAIRS, WIDTH, scale), dim=1)
+        for seed, scale in ((1, 1.0), (2, 1.0), (3, 1.6))
+    )
     from fulcrum.measure.metrics.distances import median_bandwidth
 
     sigma = median_bandwidth(near)
-    contestants = {"ours": lambda: our_mmd(x, near, sigma), "textbook, fp32": lambda: textbook(x, near, sigma)}
+    contestants = {
+        "ours": lambda: our_mmd(x, near, sigma),
+        "textbook, fp32": lambda: textbook(x, near, sigma),
+    }
     taken, values = rounds(contestants, count)
-    report(f"MMD², {PAIRS:,} x {PAIRS:,} rows of {WIDTH}, median bandwidth", taken, values, {"textbook, fp32": 2})
+    report(
+        f"MMD², {PAIRS:,} x {PAIRS:,} rows of {WIDTH}, median bandwidth",
+        taken,
+        values,
+        {"textbook, fp32": 2},
+    )
     print("\nagainst fp64:\n\n| sets | fp64 | ours | difference | bound |\n|---|---|---|---|---|")
     for name, other in (("alike", near), ("apart", far)):
         exact, ours = our_mmd(x, other, sigma, fast=False), our_mmd(x, other, sigma)
         large = abs(exact) >= 1e-3
         gap = abs(ours - exact) / (abs(exact) if large else 1)
         print(
-            f"| {name} | {exact:.9g} | {ours:.9g} | {gap:.1e} {'relative' if large else 'absolute'} | "
-            f"{'1e-5' if large else '1e-8'} |"
+            f"| {name} | {exact:.9g} | {ours:.9g} | {gap:.1e} {'relative' if large else 'absolute'}"
+            f" | {'1e-5' if large else '1e-8'} |"
         )
 
 
@@ -208,7 +247,12 @@ def memory_case() -> None:
 
 def alone(what: str, n: int = 0) -> float:
     """Peak of a fresh process beyond what torch itself takes."""
-    done = subprocess.run([sys.executable, __file__, "--child", what, str(n)], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", what, str(n)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     return float(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
@@ -216,7 +260,7 @@ def child(what: str, n: int) -> None:
     """One piece of work, its data included."""
     torch.set_num_threads(1)
     from fulcrum.measure.features.kept import GroupedMoments
-    from fulcrum.measure.metrics.distances import kernel_sums  # noqa: F401  imports count before the work
+    from fulcrum.measure.metrics.distances import kernel_sums  # noqa: F401  before the work
 
     peak()
     torch.randn(64, 64) @ torch.randn(64, 64)
@@ -228,7 +272,10 @@ def child(what: str, n: int) -> None:
             moments.update(rows, np.arange(start, start + 500))
         moments.moments()
     else:
-        x, y = (torch.randn(PAIRS, WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+        x, y = (
+            torch.randn(PAIRS, WIDTH, generator=torch.Generator().manual_seed(seed))
+            for seed in (1, 2)
+        )
         x.div_(x.norm(dim=1, keepdim=True))
         y.div_(y.norm(dim=1, keepdim=True))
         (our_mmd if what == "mmd" else textbook)(x, y, 1.4)
@@ -253,7 +300,10 @@ def peer_contestants(a: Any, b: Any) -> dict[str, Callable[[], float]]:
             function = getattr(importlib.import_module(module), name)
             contestants[library] = lambda function=function: float(function(*arrays))
         except Exception as error:
-            print(f"  {library} does not import here: {type(error).__name__}: {error}", file=sys.stderr)
+            print(
+                f"  {library} does not import here: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
     try:
         fidelity = importlib.import_module("torch_fidelity.metric_fid")
         pair = ({"mu": arrays[0], "sigma": arrays[1]}, {"mu": arrays[2], "sigma": arrays[3]})
@@ -261,12 +311,17 @@ def peer_contestants(a: Any, b: Any) -> dict[str, Callable[[], float]]:
             fidelity.fid_statistics_to_metric(*pair, False)["frechet_inception_distance"]
         )
     except Exception as error:
-        print(f"  torch-fidelity does not import here: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"  torch-fidelity does not import here: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
     return contestants
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", choices=("frechet", "few", "mmd", "memory"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)

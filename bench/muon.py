@@ -1,4 +1,5 @@
-"""Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training step.
+"""Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training
+step.
 
     python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--recipes spark pocket] [--large] [--json]
 
@@ -9,7 +10,8 @@ Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, M
 A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
 
 --recipes trains a recipe with Muon and without, a step in turn, and times the bare products of Newton-Schulz beside
-them: what a step with Muon takes over one without, and what it would take if only those products were added;
+them: what a step with Muon takes over one without, and what it would take if only those products
+were added;
 --share measures Newton-Schulz's share of a step at pocket shapes against tokens per batch, beside what FLOPs predict;
 --large prints what FLOPs predict for the published models, which this machine cannot run.
 """
@@ -48,7 +50,9 @@ def pocket() -> dict[str, Parameter]:
         "modulation": (6 * WIDTH, WIDTH),
     }
     held = {
-        f"{i}.{name}": Parameter(torch.randn(shape, generator=g)) for i in range(DEPTH) for name, shape in shapes.items()
+        f"{i}.{name}": Parameter(torch.randn(shape, generator=g))
+        for i in range(DEPTH)
+        for name, shape in shapes.items()
     }
     for parameter in held.values():
         parameter.grad = torch.randn(parameter.shape, generator=g)
@@ -56,7 +60,9 @@ def pocket() -> dict[str, Parameter]:
 
 
 @torch.no_grad()
-def one_by_one(held: dict[str, Parameter], buffers: dict[str, torch.Tensor], lr: float = 1e-4) -> None:
+def one_by_one(
+    held: dict[str, Parameter], buffers: dict[str, torch.Tensor], lr: float = 1e-4
+) -> None:
     """torch.optim.Muon's arithmetic with fp32 in place of bf16."""
     for name, parameter in held.items():
         buffer = buffers[name].lerp_(parameter.grad, 0.05)
@@ -82,13 +88,20 @@ def interleave(arms: dict[str, Callable[[], object]], rounds: int) -> dict[str, 
 
 
 def ratio(peer: list[float], ours: list[float], draws: int = 2000) -> tuple[float, float, float]:
-    """(ratio of medians, low, high): rounds are resampled as pairs, since noise hits both arms of a round."""
+    """(ratio of medians, low, high): rounds are resampled as pairs, since noise hits both arms of a
+    round."""
     pick, n, found = random.Random(0), len(ours), []
     for _ in range(draws):
         rounds = [pick.randrange(n) for _ in range(n)]
-        found.append(statistics.median(peer[i] for i in rounds) / statistics.median(ours[i] for i in rounds))
+        found.append(
+            statistics.median(peer[i] for i in rounds) / statistics.median(ours[i] for i in rounds)
+        )
     found.sort()
-    return statistics.median(peer) / statistics.median(ours), found[draws // 40], found[-draws // 40 - 1]
+    return (
+        statistics.median(peer) / statistics.median(ours),
+        found[draws // 40],
+        found[-draws // 40 - 1],
+    )
 
 
 def step_seconds(tokens: int, batch: int, rounds: int) -> float:
@@ -98,16 +111,21 @@ def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     from fulcrum.training.model.transformer import Backbone
 
     side = int(tokens**0.5)
-    model = Backbone(channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO)
+    model = Backbone(
+        channels=16, patch=1, width=WIDTH, depth=DEPTH, heads=4, text_width=128, mlp_ratio=RATIO
+    )
     initialise(model, seed=0)
     x, t, text = torch.randn(batch, 16, side, side), torch.rand(batch), torch.randn(batch, 32, 128)
     mask = torch.ones(batch, 32, dtype=torch.bool)
-    spent = interleave({"step": lambda: Passes(model)(x, t, (text, mask)).pred.square().mean().backward()}, rounds)["step"]
+    spent = interleave(
+        {"step": lambda: Passes(model)(x, t, (text, mask)).pred.square().mean().backward()}, rounds
+    )["step"]
     return statistics.median(spent)
 
 
 def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
-    """A run and one step of it after the other, as a study's cell takes them; pictures from a small world."""
+    """A run and one step of it after the other, as a study's cell takes them; pictures from a small
+    world."""
     from fulcrum import phrase
     from fulcrum.spec.edit import put
     from fulcrum.spec.run import System
@@ -117,7 +135,9 @@ def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
     from fulcrum.training.loop import after, train
 
     run = put(phrase(text), "data.source.count", 512)
-    built = assemble(run, 0, System(threads=torch.get_num_threads(), compile=True), Feed(run, 0, cache))
+    built = assemble(
+        run, 0, System(threads=torch.get_num_threads(), compile=True), Feed(run, 0, cache)
+    )
     state = [State()]
 
     def step() -> None:
@@ -127,26 +147,36 @@ def trained(text: str, cache: Path) -> tuple[Any, Callable[[], object]]:
 
 
 def products(shapes: list[tuple[int, int]]) -> Callable[[], object]:
-    """The products of five steps and nothing else: no momentum, no polynomial, no memory asked for."""
+    """The products of five steps and nothing else: no momentum, no polynomial, no memory asked
+    for."""
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
     for small, large in (sorted(shape) for shape in shapes):
         square, x = torch.randn(1, small, small), torch.randn(1, small, large)
         gram, applied, chained = (x, x.mT), (square, x), (square, square.clone())
-        calls += [gram, applied, chained] * STEPS if large < 2 * small else [gram, applied] * 2 + [chained] * 14
+        calls += (
+            [gram, applied, chained] * STEPS
+            if large < 2 * small
+            else [gram, applied] * 2 + [chained] * 14
+        )
     outs = [torch.empty(1, left.shape[1], right.shape[2]) for left, right in calls]
     return lambda: [torch.bmm(*pair, out=out) for pair, out in zip(calls, outs, strict=True)]
 
 
 def recipe_ratio(recipe: str, rounds: int) -> dict[str, Any]:
-    """A step with Muon over one without, measured, and with the bare products added to the one without."""
+    """A step with Muon over one without, measured, and with the bare products added to the one
+    without."""
     with tempfile.TemporaryDirectory() as folder:
         _, without = trained(recipe, Path(folder))
         built, with_muon = trained(f"{recipe} + muon", Path(folder))
         matrices = [tuple(p.shape) for p in built.optimizer.rules[0].parameters.values()]
         for step in (without, with_muon):  # compiles
             step()
-        seconds = interleave({"without": without, "muon": with_muon, "products": products(matrices)}, rounds)
-    bare = [plain + added for plain, added in zip(seconds["without"], seconds["products"], strict=True)]
+        seconds = interleave(
+            {"without": without, "muon": with_muon, "products": products(matrices)}, rounds
+        )
+    bare = [
+        plain + added for plain, added in zip(seconds["without"], seconds["products"], strict=True)
+    ]
     return {
         "median_seconds": {name: statistics.median(spent) for name, spent in seconds.items()},
         "ratio": ratio(seconds["muon"], seconds["without"]),
@@ -155,12 +185,14 @@ def recipe_ratio(recipe: str, rounds: int) -> dict[str, Any]:
 
 
 def predicted(recipe: str, tokens_per_batch: list[int]) -> dict[int, float]:
-    """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24 tokens an image."""
+    """Newton-Schulz's share of a step's FLOPs for a recipe's model, by tokens per batch; text of 24
+    tokens an image."""
     from fulcrum import phrase
     from fulcrum.spec.flops import newton_schulz_share
 
     run = phrase(recipe)
-    fixed = newton_schulz_share(run) * run.tokens * run.budget.batch  # over the rest of the step, times its tokens
+    # over the rest of the step, times its tokens
+    fixed = newton_schulz_share(run) * run.tokens * run.budget.batch
     return {tokens: fixed / (fixed + tokens) for tokens in tokens_per_batch}
 
 
@@ -177,24 +209,37 @@ def flop_share(tokens: int, batch: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--share", type=int, nargs="*", default=[], metavar="TOKENS", help="squares, e.g. 16 64 256")
+    parser.add_argument(
+        "--share", type=int, nargs="*", default=[], metavar="TOKENS", help="squares, e.g. 16 64 256"
+    )
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--recipes", nargs="*", default=[], help="recipes to train with Muon and without")
-    parser.add_argument("--large", action="store_true", help="extrapolate to the published models from FLOPs")
+    parser.add_argument(
+        "--recipes", nargs="*", default=[], help="recipes to train with Muon and without"
+    )
+    parser.add_argument(
+        "--large", action="store_true", help="extrapolate to the published models from FLOPs"
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
 
-    ours = Muon(pocket(), compute=Cast({"fp32": torch.float32, "bf16": torch.bfloat16}[given.dtype]))
-    theirs = torch.optim.Muon(pocket().values(), lr=1e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    ours = Muon(
+        pocket(), compute=Cast({"fp32": torch.float32, "bf16": torch.bfloat16}[given.dtype])
+    )
+    theirs = torch.optim.Muon(
+        pocket().values(), lr=1e-4, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"
+    )
     plain = pocket()
     buffers = {name: torch.zeros_like(p) for name, p in plain.items()}
     seconds = interleave(
-        {"ours": ours.step, "torch": theirs.step, "fp32": lambda: one_by_one(plain, buffers)}, given.rounds
+        {"ours": ours.step, "torch": theirs.step, "fp32": lambda: one_by_one(plain, buffers)},
+        given.rounds,
     )
     median = {name: statistics.median(spent) for name, spent in seconds.items()}
     ratios = {name: ratio(seconds[name], seconds["ours"]) for name in ("torch", "fp32")}
@@ -208,7 +253,8 @@ def main() -> None:
             "by_flops": flop_share(tokens, given.batch),
         }
     recipes = {recipe: recipe_ratio(recipe, given.rounds) for recipe in given.recipes}
-    sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}  # the published tokens an image x batch
+    # the published tokens an image x batch
+    sizes = {"prx_256": 256 * 256, "prx_pixels_1024": 1024 * 256}
     large = (
         {
             recipe: predicted(recipe, [published // 4, published // 2, published, 2 * published])
@@ -233,25 +279,36 @@ def main() -> None:
             )
         )
         return
-    print(f"{given.threads} threads, {given.rounds} rounds, 42 matrices, Newton-Schulz in {given.dtype}")
+    print(
+        f"{given.threads} threads, {given.rounds} rounds, 42 matrices, Newton-Schulz in"
+        f" {given.dtype}"
+    )
     for name, spent in median.items():
-        against = f"  {ratios[name][0]:5.2f}x [{ratios[name][1]:.2f}, {ratios[name][2]:.2f}]" if name in ratios else ""
+        against = (
+            f"  {ratios[name][0]:5.2f}x [{ratios[name][1]:.2f}, {ratios[name][2]:.2f}]"
+            if name in ratios
+            else ""
+        )
         print(f"  {name:6} {spent * 1e3:8.1f} ms{against}")
     for tokens, row in shares.items():
         print(
-            f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step {row['step_seconds']:.3f} s"
-            f", Muon {row['share']:.1%} of it, by FLOPs {row['by_flops']:.1%}"
+            f"  {row['tokens_per_batch']:7,} tokens a batch ({tokens} x {given.batch}): step"
+            f" {row['step_seconds']:.3f} s, Muon {row['share']:.1%} of it, by FLOPs"
+            f" {row['by_flops']:.1%}"
         )
     for recipe, row in recipes.items():
         spent, (middle, low, high), limit = row["median_seconds"], row["ratio"], row["limit"]
         print(
-            f"  {recipe}: step {spent['without'] * 1e3:.1f} ms, with Muon {spent['muon'] * 1e3:.1f} ms"
-            f", {middle:.2f}x [{low:.2f}, {high:.2f}]; with its bare products alone {limit[0]:.2f}x"
+            f"  {recipe}: step {spent['without'] * 1e3:.1f} ms, with Muon {spent['muon'] * 1e3:.1f}"
+            f" ms, {middle:.2f}x [{low:.2f}, {high:.2f}]; with its bare products alone"
+            f" {limit[0]:.2f}x"
         )
     for recipe, by_tokens in large.items():
         print(
             f"  {recipe}, by FLOPs: "
-            + ", ".join(f"{share:.1%} at {tokens:,} tokens a batch" for tokens, share in by_tokens.items())
+            + ", ".join(
+                f"{share:.1%} at {tokens:,} tokens a batch" for tokens, share in by_tokens.items()
+            )
         )
 
 

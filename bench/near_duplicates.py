@@ -1,4 +1,5 @@
-"""How long a search for pictures that look alike takes: hashing a store, then the search; seconds and peak memory.
+"""How long a search for pictures that look alike takes: hashing a store, then the search; seconds
+and peak memory.
 
 python bench/near_duplicates.py [--count 100000] [--size 64] [--bits 4]
 
@@ -36,10 +37,14 @@ class Copies:
     def __iter__(self) -> Iterator[Given]:
         draw = np.random.default_rng(0)
         for first in range(0, self.count, CHUNK):
-            images = render(scenes("train", np.arange(first, first + CHUNK)), self.size, "synthetic")
+            images = render(
+                scenes("train", np.arange(first, first + CHUNK)), self.size, "synthetic"
+            )
             for number, image in enumerate(images[: self.count - first], first):
                 if number % 10 == 9:
-                    image = np.clip(images[number - first - 1] + draw.integers(-4, 5, image.shape), 0, 255).astype(np.uint8)
+                    image = np.clip(
+                        images[number - first - 1] + draw.integers(-4, 5, image.shape), 0, 255
+                    ).astype(np.uint8)
                 stream = io.BytesIO()
                 Image.fromarray(image.transpose(1, 2, 0)).save(stream, "PPM")
                 self.done = number
@@ -56,7 +61,12 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=4)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        run_import(Copies(asked.count, asked.size), Path(place) / "store", Options(size=asked.size, encoding="jpeg"), print)
+        run_import(
+            Copies(asked.count, asked.size),
+            Path(place) / "store",
+            Options(size=asked.size, encoding="jpeg"),
+            print,
+        )
         store = PictureStore(Path(place) / "store")
         begun, before = time.perf_counter(), time.process_time()
         hashes, thumbs = store_looks(store, print)
@@ -69,7 +79,10 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     times = f"hashed in {hashed - begun:.1f} s ({between - before:.1f} of processor), "
     times += f"searched in {ended - hashed:.1f} s ({after - between:.1f}), peak {peak:.2f} GB"
-    print(f"{len(store):,} pictures of {asked.size} px: {times}; {found:.1%} of the copies found, {false} others too")
+    print(
+        f"{len(store):,} pictures of {asked.size} px: {times}; {found:.1%} of the copies found,"
+        f" {false} others too"
+    )
 
 
 if __name__ == "__main__":

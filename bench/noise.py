@@ -1,11 +1,12 @@
-"""Noise by counter beside a generator that is seeded anew for every row, and the order of samples beside a sorted index.
+"""Noise by counter beside a generator that is seeded anew for every row, and the order of samples
+beside a sorted index.
 
     python bench/noise.py [--rounds 41] [--compiled]       one thread; --compiled also times the form in torch, compiled
 
-Both ways of noise are timed in turn within every round, by CPU time of this thread: a batch of spark (32 x 512), and half
-a million numbers in rows of 512 (spark, pocket) and of 16,384 (latents of 16 x 32 x 32). A ratio is the old time over the
-new, the median over rounds with a 95 % bootstrap interval. The order is timed for batches of 64, one after the other, with
-the memory that it takes.
+Both ways of noise are timed in turn within every round, by CPU time of this thread: a batch of
+spark (32 x 512), and half a million numbers in rows of 512 (spark, pocket) and of 16,384 (latents
+of 16 x 32 x 32). A ratio is the old time over the new, the median over rounds with a 95 % bootstrap
+interval. The order is timed for batches of 64, one after the other, with the memory that it takes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ BATCH = 64
 
 
 def reseeded(seed: int, purpose: str, index: NDArray[np.int64], n: int) -> torch.Tensor:
-    """The noise of science version 2: torch's own normal numbers, one generator seeded anew for each row."""
+    """The noise of science version 2: torch's own normal numbers, one generator seeded anew for
+    each row."""
     generator, out = torch.Generator(), torch.empty(len(index), n)
     for row, row_key in zip(out, key(seed, purpose, index), strict=True):
         generator.manual_seed(int(row_key >> np.uint64(1)))
@@ -72,12 +74,17 @@ def noise(rounds: int, compiled: bool) -> None:
                 times[name][turn] = seconds(work)
         for name, spent in times.items():
             rate = rows * n / np.median(spent) / 1e6
-            print(f"  {rows:5} x {n:6}  {name:9} {rate:7.0f} M/s  {interval(times['reseeded'] / spent)} times reseeded")
+            print(
+                f"  {rows:5} x {n:6}  {name:9} {rate:7.0f} M/s "
+                f" {interval(times['reseeded'] / spent)} times reseeded"
+            )
 
 
 def sorted_order(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """The order of science version 2: a whole epoch's index, sorted by its keys and kept."""
-    return np.argsort(key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable").astype(np.int64)
+    return np.argsort(
+        key("order", seed, epoch, np.arange(count, dtype=np.int64)), kind="stable"
+    ).astype(np.int64)
 
 
 def orders() -> None:
@@ -85,12 +92,15 @@ def orders() -> None:
         sort = seconds(lambda count=count: sorted_order(count, 0, 0))
         _block.cache_clear()
         walk = seconds(
-            lambda count=count: [order(count, 0, place, BATCH) for place in range(0, min(count, 100_000), BATCH)]
+            lambda count=count: [
+                order(count, 0, place, BATCH) for place in range(0, min(count, 100_000), BATCH)
+            ]
         )
         spent = walk / (min(count, 100_000) / BATCH)
         print(
-            f"  {count:11,} samples: {spent * 1e6:5.1f} us a batch of {BATCH}; sorted: {sort * 1e3:6.1f} ms an epoch"
-            f" = {sort / (count / BATCH) * 1e6:5.1f} us a batch, {16 * count / 1e6:.1f} MB held"
+            f"  {count:11,} samples: {spent * 1e6:5.1f} us a batch of {BATCH}; sorted:"
+            f" {sort * 1e3:6.1f} ms an epoch = {sort / (count / BATCH) * 1e6:5.1f} us a batch,"
+            f" {16 * count / 1e6:.1f} MB held"
         )
     for count in (100_000_000, 1_000_000_000):
         _block.cache_clear()
@@ -99,7 +109,10 @@ def orders() -> None:
             order(count, 0, place, BATCH)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        print(f"  {count:11,} samples: {peak / 1e6:.2f} MB at most; sorted: {16 * count / 1e6:,.0f} MB held")
+        print(
+            f"  {count:11,} samples: {peak / 1e6:.2f} MB at most; sorted: {16 * count / 1e6:,.0f}"
+            " MB held"
+        )
 
 
 def main() -> None:

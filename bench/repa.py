@@ -1,11 +1,13 @@
-"""What alignment adds to a training step: the recipe against the recipe with a lever, interleaved in one process.
+"""What alignment adds to a training step: the recipe against the recipe with a lever, interleaved
+in one process.
 
     python bench/repa.py [--recipe pocket] [--lever repa] [--rounds 80] [--steps 1] [--threads 1] [--cache DIR] [--json]
 
-Eager steps, forward to optimizer, reading the batch and the cached teacher tokens included. Arms take turns within every
-round, in alternating order; the first round warms up and is not counted. The ratio is the median over rounds of lever over
-plain, with a 95 % bootstrap interval over rounds: by the clock, and by the processor's own time, less disturbed when
-others use the machine. Encoding the teacher's tokens (once per data set) is told apart.
+Eager steps, forward to optimizer, reading the batch and the cached teacher tokens included. Arms
+take turns within every round, in alternating order; the first round warms up and is not counted.
+The ratio is the median over rounds of lever over plain, with a 95 % bootstrap interval over rounds:
+by the clock, and by the processor's own time, less disturbed when others use the machine. Encoding
+the teacher's tokens (once per data set) is told apart.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def built_of(text: str, settings: list[str], cache: Path, threads: int) -> tuple
     return assemble(run, 0, System(threads=threads), feed), spent
 
 
-def interleave(arms: dict[str, Built], rounds: int, steps: int) -> dict[str, list[tuple[float, float]]]:
+def interleave(
+    arms: dict[str, Built], rounds: int, steps: int
+) -> dict[str, list[tuple[float, float]]]:
     """Seconds of a step by the clock and by the processor, for every arm and round."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
     states = dict.fromkeys(arms, State())
@@ -50,7 +54,12 @@ def interleave(arms: dict[str, Built], rounds: int, steps: int) -> dict[str, lis
             clock, processor = time.perf_counter(), time.process_time()
             states[name] = train(arms[name], states[name], [], after(steps))
             if i:
-                seconds[name].append(((time.perf_counter() - clock) / steps, (time.process_time() - processor) / steps))
+                seconds[name].append(
+                    (
+                        (time.perf_counter() - clock) / steps,
+                        (time.process_time() - processor) / steps,
+                    )
+                )
     return seconds
 
 
@@ -61,14 +70,18 @@ def interval(ratios: list[float], draws: int = 2000) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--recipe", default="pocket")
     parser.add_argument("--lever", default="repa")
     parser.add_argument("--rounds", type=int, default=80)
     parser.add_argument("--steps", type=int, default=1, help="per round and arm")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--images", type=int, default=2048, help="distinct pictures to encode")
-    parser.add_argument("--cache", type=Path, help="where encodings are kept; a fresh folder unless said")
+    parser.add_argument(
+        "--cache", type=Path, help="where encodings are kept; a fresh folder unless said"
+    )
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -99,14 +112,19 @@ def main() -> None:
     if given.json:
         print(json.dumps(result))
         return
-    print(f"{result['phrase']}: {given.threads} threads, {given.rounds} rounds of {given.steps} steps")
+    print(
+        f"{result['phrase']}: {given.threads} threads, {given.rounds} rounds of {given.steps} steps"
+    )
     for name in ("clock", "processor"):
         row = result[name]
         print(
             f"  by the {name:9} plain {row['plain_ms']:6.1f} ms a step, ratio {row['ratio']:.3f} "
             f"[{row['low']:.3f}, {row['high']:.3f}]"
         )
-    print(f"  FLOPs say {result['flops_ratio']:.3f}" + (f"; target {TARGET:.2f}" if str(phrase) == "pocket + repa" else ""))
+    print(
+        f"  FLOPs say {result['flops_ratio']:.3f}"
+        + (f"; target {TARGET:.2f}" if str(phrase) == "pocket + repa" else "")
+    )
     print(f"  teacher tokens of {given.images} pictures: {encoding:.1f} s, once")
 
 

@@ -1,19 +1,22 @@
-"""What token routing saves: step time and memory of a dense model, TREAD and SPRINT, beside what the FLOP count predicts.
+"""What token routing saves: step time and memory of a dense model, TREAD and SPRINT, beside what
+the FLOP count predicts.
 
     python bench/routing.py                        16, 64, 256 and 1,024 tokens on one thread, about five minutes
     python bench/routing.py --tokens 256 --rounds 3
     python bench/routing.py --compile              blocks compiled, as long trainings are
 
-Sixteen blocks; TREAD drops 50 % of the tokens and SPRINT 75 %, both in blocks 2 to 12. Every contestant lives in a process
-of its own and waits; the parent lets one of them take one step at a time (forward, backward, clipping, fused AdamW),
-in a new random order each round, so that whatever else the machine does falls on all alike. With one thread, the time is
-the processor's, which leaves out what other programs took, and the ratio of the fastest steps stands beside that of the
-medians: on a busy machine the two differ, and the fastest steps are those that were disturbed least.
+Sixteen blocks; TREAD drops 50 % of the tokens and SPRINT 75 %, both in blocks 2 to 12. Every
+contestant lives in a process of its own and waits; the parent lets one of them take one step at a
+time (forward, backward, clipping, fused AdamW), in a new random order each round, so that whatever
+else the machine does falls on all alike. With one thread, the time is the processor's, which leaves
+out what other programs took, and the ratio of the fastest steps stands beside that of the medians:
+on a busy machine the two differ, and the fastest steps are those that were disturbed least.
 
-Three predictions: by FLOPs alone; by FLOPs for forward and backward, while clipping and the optimizer, which see every
-weight whatever the route, take what they take in the dense step ("step"); and by FLOPs with those of attention weighed by
-what they cost beside the others in this same run (attention's kernel timed alone; the rest of a dense step belongs to the
-rest of its FLOPs).
+Three predictions: by FLOPs alone; by FLOPs for forward and backward, while clipping and the
+optimizer, which see every weight whatever the route, take what they take in the dense step
+("step"); and by FLOPs with those of attention weighed by what they cost beside the others in this
+same run (attention's kernel timed alone; the rest of a dense step belongs to the rest of its
+FLOPs).
 """
 
 from __future__ import annotations
@@ -43,12 +46,17 @@ BATCHES = 3
 
 
 def model_of(name: str) -> Any:
-    """The same random weights for all, none of them zero: a gate that is shut would let arithmetic be skipped."""
+    """The same random weights for all, none of them zero: a gate that is shut would let arithmetic
+    be skipped."""
     import torch
 
     from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
 
-    routes = {"dense": lambda: None, "tread": lambda: CarryRoute(*SPAN), "sprint": lambda: FuseRoute(*SPAN, WIDTH)}
+    routes = {
+        "dense": lambda: None,
+        "tread": lambda: CarryRoute(*SPAN),
+        "sprint": lambda: FuseRoute(*SPAN, WIDTH),
+    }
     model = Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT, route=routes[name]())
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -65,7 +73,11 @@ def batches(name: str, tokens: int) -> list[tuple[Any, ...]]:
     import torch
 
     torch.manual_seed(0)
-    side, rows, few = round(tokens**0.5) * PATCH, max(1, TOKENS_PER_BATCH // tokens), kept(name, tokens)
+    side, rows, few = (
+        round(tokens**0.5) * PATCH,
+        max(1, TOKENS_PER_BATCH // tokens),
+        kept(name, tokens),
+    )
     made = []
     for _ in range(BATCHES):
         x_t, target = torch.randn(2, rows, CHANNELS, side, side)
@@ -85,7 +97,9 @@ def contestant(name: str, tokens: int, threads: int, compiled: bool, pipe: Conne
     denoise = Passes(model)
     if compiled:
         compile_backbone(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), eps=1e-15, weight_decay=0, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.95), eps=1e-15, weight_decay=0, fused=True
+    )
 
     def step() -> float:
         """A step; the processor's seconds of clipping and the optimizer alone."""
@@ -136,9 +150,11 @@ def took(work: Callable[[], Any], repeats: int = 9) -> float:
 
 
 def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:
-    """Seconds of gathering and scattering in one step, forward and backward: split, merge, the rotary rows.
+    """Seconds of gathering and scattering in one step, forward and backward: split, merge, the
+    rotary rows.
 
-    The products of a route that fuses are counted as FLOPs: timed alone, on the same shapes, they are taken off.
+    The products of a route that fuses are counted as FLOPs: timed alone, on the same shapes, they
+    are taken off.
     """
     import torch
 
@@ -147,8 +163,14 @@ def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:
     rows, keep, side, route = len(batch[0]), batch[3], round(tokens**0.5), model.route
     if keep is None:
         return 0.0
-    before, inner = torch.randn(rows, tokens, WIDTH, requires_grad=True), torch.randn(rows, keep.shape[1], WIDTH)
-    table, grad = rotary_table(side, side, model.axes, model.theta, before.device), torch.randn(rows, tokens, WIDTH)
+    before, inner = (
+        torch.randn(rows, tokens, WIDTH, requires_grad=True),
+        torch.randn(rows, keep.shape[1], WIDTH),
+    )
+    table, grad = (
+        rotary_table(side, side, model.axes, model.theta, before.device),
+        torch.randn(rows, tokens, WIDTH),
+    )
 
     def move() -> None:
         stream = Tokens(before * 1.0)
@@ -162,7 +184,9 @@ def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:
             stream.backward(grad)
             return
         other = inner.detach().requires_grad_()
-        torch.autograd.backward((route.dense(stream), route.sparse(other)), (grad, torch.ones_like(inner)))
+        torch.autograd.backward(
+            (route.dense(stream), route.sparse(other)), (grad, torch.ones_like(inner))
+        )
 
     return max(0.0, took(move) - took(only_the_rest))
 
@@ -184,7 +208,16 @@ def attention(rows: int, queries: int, keys: int) -> float:
 def flops(name: str, tokens: int) -> Any:
     from fulcrum.spec.flops import Sizes, forward_flops
 
-    sizes = Sizes(CHANNELS, PATCH, WIDTH, DEPTH, TEXT, 3.5, span=None if name == "dense" else SPAN, fuses=name == "sprint")
+    sizes = Sizes(
+        CHANNELS,
+        PATCH,
+        WIDTH,
+        DEPTH,
+        TEXT,
+        3.5,
+        span=None if name == "dense" else SPAN,
+        fuses=name == "sprint",
+    )
     return forward_flops(sizes, tokens, WORDS, kept(name, tokens))
 
 
@@ -194,7 +227,11 @@ def measure(tokens: int, rounds: int, threads: int, compiled: bool) -> dict[str,
     workers = []
     for name in names:
         pipes[name], there = spawn.Pipe()
-        workers.append(spawn.Process(target=contestant, args=(name, tokens, threads, compiled, there), daemon=True))
+        workers.append(
+            spawn.Process(
+                target=contestant, args=(name, tokens, threads, compiled, there), daemon=True
+            )
+        )
         workers[-1].start()
 
     def ask(name: str, order: str) -> Any:
@@ -238,8 +275,10 @@ def measure(tokens: int, rounds: int, threads: int, compiled: bool) -> dict[str,
             "times_dense_wall": statistics.median(wall["dense"]) / statistics.median(wall[name]),
             "by_flops": dense.total / counts[name].total,
             "by_step": seconds / (update + (seconds - update) * counts[name].total / dense.total),
-            "by_weighed_flops": (dense.linears + weight * dense.attention)
-            / (counts[name].linears + weight * counts[name].attention),
+            "by_weighed_flops": (
+                (dense.linears + weight * dense.attention)
+                / (counts[name].linears + weight * counts[name].attention)
+            ),
             "moves_share": moved[name] / statistics.median(used[name]),
             "memory_mib": memory[name],
         }
@@ -257,14 +296,15 @@ def measure(tokens: int, rounds: int, threads: int, compiled: bool) -> dict[str,
 def show(result: dict[str, Any]) -> None:
     tokens, rows = result["tokens"], result["rows"]
     print(
-        f"\n{tokens} tokens, batch {max(1, TOKENS_PER_BATCH // tokens)}, width {WIDTH}, {DEPTH} blocks, "
-        f"{result['threads']} thread(s), {result['rounds']} rounds; a FLOP of attention costs "
-        f"{result['attention_weight']:.2f} others, "
-        f"attention is {100 * result['attention_share']:.0f} % of a dense step, "
-        f"clipping and the optimizer {100 * result['update_share']:.0f} %"
+        f"\n{tokens} tokens, batch {max(1, TOKENS_PER_BATCH // tokens)}, width {WIDTH}, {DEPTH}"
+        f" blocks, {result['threads']} thread(s), {result['rounds']} rounds; a FLOP of attention"
+        f" costs {result['attention_weight']:.2f} others, attention is"
+        f" {100 * result['attention_share']:.0f} % of a dense step, clipping and the optimizer"
+        f" {100 * result['update_share']:.0f} %"
     )
     print(
-        f"  {'':8}{'ms/step':>9}{'x dense':>9}{'interval':>15}{'fastest':>9}{'wall':>7}{'FLOPs say':>11}{'off':>6}"
+        f"  {'':8}{'ms/step':>9}{'x dense':>9}{'interval':>15}{'fastest':>9}{'wall':>7}"
+        f"{'FLOPs say':>11}{'off':>6}"
         f"{'step':>7}{'off':>6}{'weighed':>9}{'off':>6}{'moves':>8}{'memory':>11}"
     )
     for name, row in rows.items():
@@ -272,10 +312,13 @@ def show(result: dict[str, Any]) -> None:
         off, off_step, off_weighed = (row["times_dense"] / row[by] - 1 for by in bounds)
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
         print(
-            f"  {name:8}{1e3 * row['processor_seconds']:9.0f}{row['times_dense']:9.2f}{interval:>15}"
-            f"{row['fastest_times_dense']:9.2f}{row['times_dense_wall']:7.2f}{row['by_flops']:11.2f}{100 * off:+5.0f}%"
+            f"  {name:8}{1e3 * row['processor_seconds']:9.0f}{row['times_dense']:9.2f}"
+            f"{interval:>15}"
+            f"{row['fastest_times_dense']:9.2f}{row['times_dense_wall']:7.2f}"
+            f"{row['by_flops']:11.2f}{100 * off:+5.0f}%"
             f"{row['by_step']:7.2f}{100 * off_step:+5.0f}%"
-            f"{row['by_weighed_flops']:9.2f}{100 * off_weighed:+5.0f}%{100 * row['moves_share']:7.1f}%"
+            f"{row['by_weighed_flops']:9.2f}{100 * off_weighed:+5.0f}"
+            f"%{100 * row['moves_share']:7.1f}%"
             f"{row['memory_mib']:7.0f} MiB",
             flush=True,
         )
@@ -289,12 +332,22 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 256, 1024], help="image tokens, square numbers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        nargs="+",
+        default=[16, 64, 256, 1024],
+        help="image tokens, square numbers",
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="compile the blocks")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read by every contestant when it starts
     results = []

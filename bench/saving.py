@@ -1,12 +1,14 @@
-"""How long an asynchronous save holds a training up, against a plain copy of the same state in memory.
+"""How long an asynchronous save holds a training up, against a plain copy of the same state in
+memory.
 
     python bench/saving.py [--width 512] [--depth 8] [--rounds 7] [--json]
 
 In every round, one after the other on the same run (weights, Muon's and AdamW's state, an average):
   copy    every tensor of the state is cloned
   save    Saver.begin: the state is copied and a thread is started that hashes and writes it
-and while the thread writes, small products are timed in a loop: the longest of them tells whether Python's lock was held.
-The ratio is the median of save over copy within a round; 1.5 is the most that is allowed.
+and while the thread writes, small products are timed in a loop: the longest of them tells whether
+Python's lock was held. The ratio is the median of save over copy within a round; 1.5 is the most
+that is allowed.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def longest_product(saver: Saver) -> tuple[float, float]:
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     words.add_argument("--width", type=int, default=512)
     words.add_argument("--depth", type=int, default=8)
     words.add_argument("--rounds", type=int, default=7)
@@ -56,7 +60,11 @@ def main() -> None:
         built = assemble(run, 0, System(), Feed(run, 0, Path(place) / "cache"))
         saver = Saver(built, RunFolder(Path(place) / "run"), State())
         parts = live_parts(built)
-        size = sum(value.numel() * value.element_size() for tensors in parts.values() for value in tensors.values())
+        size = sum(
+            value.numel() * value.element_size()
+            for tensors in parts.values()
+            for value in tensors.values()
+        )
         ratios, rows = [], []
         for number in range(asked.rounds + 1):
             begun = time.perf_counter()
@@ -72,12 +80,24 @@ def main() -> None:
                 ratios.append(blocked / copy)
                 rows.append((copy, blocked, writing, longest))
     ratio = statistics.median(ratios)
-    copy, blocked, writing, longest = (statistics.median(column) for column in zip(*rows, strict=True))
+    copy, blocked, writing, longest = (
+        statistics.median(column) for column in zip(*rows, strict=True)
+    )
     if asked.json:
-        print(json.dumps({"bytes": size, "ratio": ratio, "most": MOST, "written_over_copy": writing / copy}))
+        print(
+            json.dumps(
+                {"bytes": size, "ratio": ratio, "most": MOST, "written_over_copy": writing / copy}
+            )
+        )
         return
-    print(f"state of {size / 1e6:,.0f} MB: copy {copy * 1e3:.0f} ms, save blocks {blocked * 1e3:.0f} ms, ratio {ratio:.2f}")
-    print(f"written in {writing * 1e3:.0f} ms beside it; the longest small product meanwhile took {longest * 1e3:.1f} ms")
+    print(
+        f"state of {size / 1e6:,.0f} MB: copy {copy * 1e3:.0f} ms, save blocks {blocked * 1e3:.0f}"
+        f" ms, ratio {ratio:.2f}"
+    )
+    print(
+        f"written in {writing * 1e3:.0f} ms beside it; the longest small product meanwhile took"
+        f" {longest * 1e3:.1f} ms"
+    )
     if ratio > MOST:
         raise SystemExit(f"a save blocks the training for {ratio:.2f} copies, more than {MOST}")
 

@@ -1,13 +1,15 @@
-"""Where the time of one training step goes, by part, and how it compares with the step's own matrix products.
+"""Where the time of one training step goes, by part, and how it compares with the step's own matrix
+products.
 
     python bench/step_profile.py                    spark and pocket, on one thread and on two; about six minutes
     python bench/step_profile.py --recipes spark --threads 1
 
-Each case runs in a process of its own, with the parts that training uses: a built run, its feed, its optimizer. Feed,
-forward and backward, clip and optimizer are timed without a profiler. What is inside forward and backward comes from a
-second round under torch's profiler, as shares of that round: it makes calls look a little dearer than they are.
-(Not called profile.py: Python's own module of that name would be hidden from every bench.)
-With one thread, the time is the processor's, which leaves out what other programs took.
+Each case runs in a process of its own, with the parts that training uses: a built run, its feed,
+its optimizer. Feed, forward and backward, clip and optimizer are timed without a profiler. What is
+inside forward and backward comes from a second round under torch's profiler, as shares of that
+round: it makes calls look a little dearer than they are. (Not called profile.py: Python's own
+module of that name would be hidden from every bench.) With one thread, the time is the processor's,
+which leaves out what other programs took.
 """
 
 from __future__ import annotations
@@ -26,14 +28,24 @@ from typing import Any
 
 PICTURES = 1024  # of the world: as many captions as a step can tell apart, encoded in seconds
 PROFILED = 20  # steps under the profiler
-PARTS = {  # inside forward and backward, by the names of the profiler's events; the first that fits counts
+# inside forward and backward, by the names of the profiler's events; the first that fits counts
+PARTS = {
     "attention": ("scaled_dot_product", "aten::bmm"),
     "products": ("aten::mm", "aten::addmm", "mkl", "aoti_torch_cpu_mm", "aoti_torch_cpu_addmm"),
-    "graph calls and guards": ("TorchDynamo", "Torch-Compiled", "CompiledF", "## Call", "AOTDispatcher", "Pregraph"),
+    "graph calls and guards": (
+        "TorchDynamo",
+        "Torch-Compiled",
+        "CompiledF",
+        "## Call",
+        "AOTDispatcher",
+        "Pregraph",
+    ),
     "elementwise": ("",),  # compiled kernels, and what is left to torch's own operators
 }
-OF_LANES = {"compiled graphs": PARTS["graph calls and guards"], "elementwise": ("",)}  # C++ calls their kernels, unseen
-NOT_WORK = ("autograd::engine", "ProfilerStep", "_Passes")  # events that only hold others; lanes wait inside the last
+# C++ calls their kernels, unseen
+OF_LANES = {"compiled graphs": PARTS["graph calls and guards"], "elementwise": ("",)}
+# events that only hold others; lanes wait inside the last
+NOT_WORK = ("autograd::engine", "ProfilerStep", "_Passes")
 WAITING = "Python and waiting"
 
 
@@ -46,12 +58,20 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
     from fulcrum.training.loop import clipped
 
     torch.set_num_threads(threads)
-    inductor.cpp.enable_kernel_profile = True  # kernels have names under the profiler; costs nothing without one
+    # kernels have names under the profiler; costs nothing without one
+    inductor.cpp.enable_kernel_profile = True
     with tempfile.TemporaryDirectory() as cache:
         built = assembled(recipe, threads, Path(cache))
-        rows, step, feed, apart = built.run.budget.batch, built.step, built.feed, built.step.clipped_apart()
+        rows, step, feed, apart = (
+            built.run.budget.batch,
+            built.step,
+            built.feed,
+            built.step.clipped_apart(),
+        )
         now: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
-        taken: dict[str, list[float]] = {name: [] for name in ("feed", "forward", "backward", "clip", "optimizer", "step")}
+        taken: dict[str, list[float]] = {
+            name: [] for name in ("feed", "forward", "backward", "clip", "optimizer", "step")
+        }
 
         def take(number: int) -> None:
             times = [now()]
@@ -122,12 +142,15 @@ def assembled(recipe: str, threads: int, cache: Path) -> Any:
 
 
 def shares_of(work: Callable[[], None], threads: int) -> dict[str, float]:
-    """The share of every part in the time of all threads; what no event covers is Python and waiting."""
+    """The share of every part in the time of all threads; what no event covers is Python and
+    waiting."""
     import torch
     from torch.profiler import ProfilerActivity
 
     everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with torch.profiler.profile(activities=[ProfilerActivity.CPU], experimental_config=everywhere) as profiler:
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU], experimental_config=everywhere
+    ) as profiler:
         begun = time.perf_counter()
         work()
         whole = (time.perf_counter() - begun) * threads
@@ -136,7 +159,9 @@ def shares_of(work: Callable[[], None], threads: int) -> dict[str, float]:
     for event in profiler.key_averages():
         if event.key.startswith(NOT_WORK):
             continue
-        part = next(name for name, names in parts.items() if any(text in event.key for text in names))
+        part = next(
+            name for name, names in parts.items() if any(text in event.key for text in names)
+        )
         spent[part] += event.self_cpu_time_total / 1e6
     shares = {name: seconds / whole for name, seconds in spent.items()}
     return shares | {WAITING: max(0.0, 1 - sum(shares.values()))}
@@ -145,21 +170,27 @@ def shares_of(work: Callable[[], None], threads: int) -> dict[str, float]:
 def show(result: dict[str, Any]) -> None:
     whole = result["seconds"]
     print(
-        f"\n{result['recipe']}, {result['threads']} thread(s): {1e3 * whole:.2f} ms a step, "
-        f"{result['images_per_second']:.0f} images/s, {result['over_own_products']:.2f} times its own products "
-        f"({1e3 * result['products_alone']:.2f} ms); peak {result['peak_gflops']:.0f} GFLOP/s; "
-        f"first step {result['first_step']:.1f} s"
+        f"\n{result['recipe']}, {result['threads']} thread(s): {1e3 * whole:.2f} ms a step,"
+        f" {result['images_per_second']:.0f} images/s, {result['over_own_products']:.2f} times its"
+        f" own products ({1e3 * result['products_alone']:.2f} ms); peak {result['peak_gflops']:.0f}"
+        f" GFLOP/s; first step {result['first_step']:.1f} s"
     )
     for name, seconds in sorted(result["parts"].items(), key=lambda item: -item[1]):
         print(f"  {name:24}{1e3 * seconds:8.2f} ms{100 * seconds / whole:6.1f} %", flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipes", nargs="+", default=["spark", "pocket"], choices=["spark", "pocket"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--recipes", nargs="+", default=["spark", "pocket"], choices=["spark", "pocket"]
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
     options = parser.parse_args()
     spawn, results = multiprocessing.get_context("spawn"), []
     for recipe in options.recipes:

@@ -1,4 +1,5 @@
-"""The pictures of a finished study for variance.py: drawn again, judged, and kept in RUNS/variance."""
+"""The pictures of a finished study for variance.py: drawn again, judged, and kept in
+RUNS/variance."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +25,8 @@ Floats = NDArray[np.float64]
 
 
 class Counts(NamedTuple):
-    """Of each picture: attributes right, attributes asked for, attributes of the objects seen.  (N,) each"""
+    """Of each picture: attributes right, attributes asked for, attributes of the objects seen.
+    (N,) each"""
 
     right: Floats
     asked: Floats
@@ -53,7 +55,8 @@ class Study:
         return Counts(kept["right"], kept["asked"], kept["seen"])
 
     def values(self, arm: str, metric: str, kind: str, pictures: int) -> Floats:
-        """Numbers of every picture whose means are the metric of each seed: a ratio of sums, linearised.  (S, N)"""
+        """Numbers of every picture whose means are the metric of each seed: a ratio of sums,
+        linearised.  (S, N)"""
         rows = []
         for seed in self.plan.seeds:
             counts = self.counts(arm, seed, kind, pictures)
@@ -76,8 +79,12 @@ class Study:
         return np.array(kept)
 
     def seconds(self, pictures: int) -> tuple[float, float]:
-        """Of a cell's training, and of one picture drawn and judged: of the quickest, as a busy machine only adds."""
-        drawn = [float(np.load(self._drawn(cell, "shared", pictures))["seconds"]) for cell in self.cells.values()]
+        """Of a cell's training, and of one picture drawn and judged: of the quickest, as a busy
+        machine only adds."""
+        drawn = [
+            float(np.load(self._drawn(cell, "shared", pictures))["seconds"])
+            for cell in self.cells.values()
+        ]
         results = [RunFolder(self.runs / cell.key).result() or {} for cell in self.cells.values()]
         return min(one["seconds"] for one in results), min(drawn) / pictures
 
@@ -89,7 +96,11 @@ class Study:
             counts = _draw(cell, self.runs / cell.key, kind, pictures)
             seconds = time.perf_counter() - begun
             np.savez(path, seconds=seconds, **counts._asdict())
-            print(f"  drew {pictures:,} pictures of {cell.arm}, seed {cell.seed}, {kind}: {seconds:.1f} s", flush=True)
+            print(
+                f"  drew {pictures:,} pictures of {cell.arm}, seed {cell.seed}, {kind}:"
+                f" {seconds:.1f} s",
+                flush=True,
+            )
         return path
 
 
@@ -98,12 +109,16 @@ def _draw(cell: Cell, folder: Path, kind: str, pictures: int) -> Counts:
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
     painter = Painter(run, trained_weights(RunFolder(folder)), codec, text)
     if kind == "mirrored":  # -eps in the place of eps
-        painter.run = run.model_copy(update={"flow": run.flow.model_copy(update={"noise_scale": -run.flow.noise_scale})})
+        painter.run = run.model_copy(
+            update={"flow": run.flow.model_copy(update={"noise_scale": -run.flow.noise_scale})}
+        )
     wanted, first = prompts(run, pictures), 0
     judge: Any = attributes().network
     parts = []
     for images in painter.pictures(wanted.texts, SEED + (kind == "other noise")):
-        answers = score(judge.judge(images), wanted.scenes.take(np.arange(first, first + len(images))).grid())
+        answers = score(
+            judge.judge(images), wanted.scenes.take(np.arange(first, first + len(images))).grid()
+        )
         (right, asked), (_, seen) = answers["attribute_accuracy"], answers["attribute_precision"]
         parts.append(np.stack([right, asked, seen]))
         first += len(images)

@@ -17,7 +17,8 @@ from fulcrum.data.world.words import STYLES, captions
 
 
 def rate(work: Callable[[], object], count: int, repeats: int = 5) -> tuple[float, float]:
-    """Median and best rate over the repeats, after one warm-up; on a shared machine the best is nearest the truth."""
+    """Median and best rate over the repeats, after one warm-up; on a shared machine the best is
+    nearest the truth."""
     work()
     seconds = []
     for _ in range(repeats):

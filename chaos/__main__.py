@@ -3,10 +3,11 @@
     make chaos                          as in CI: under four minutes
     python -m chaos --seconds 3600      an hour, half of it on disks
 
-Kills -9 at every write call and at any moment, of commands, of their workers and of the ranks of a run; full, broken, slow
-and read-only disks, short writes, clocks that are set, little memory; two of everything at once. Each command is given
-again afterwards and must end where the undisturbed one ends, bit for bit. Then mutated input for every reader: a refusal in
-words is sound, anything else is a loss. Exit code 1 if a promise was broken, or less was struck than `--least-…` asks.
+Kills -9 at every write call and at any moment, of commands, of their workers and of the ranks of a
+run; full, broken, slow and read-only disks, short writes, clocks that are set, little memory; two
+of everything at once. Each command is given again afterwards and must end where the undisturbed one
+ends, bit for bit. Then mutated input for every reader: a refusal in words is sound, anything else
+is a loss. Exit code 1 if a promise was broken, or less was struck than `--least-…` asks.
 """
 
 import argparse
@@ -28,20 +29,39 @@ ON_INPUT, ON_CROWDS = 0.2, 0.3  # shares of the time; the rest is for single com
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m chaos",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long to go on, without what is prepared (120)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random in the attack (0)")
-    parser.add_argument("--only", action="append", default=[], help="a command, a scene or a kind of input; repeatable")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        help="how long to go on, without what is prepared (120)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of everything random in the attack (0)"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        help="a command, a scene or a kind of input; repeatable",
+    )
     for name, what in LEAST.items():
         help = f"fail if there were fewer {what} (0)"
         parser.add_argument(f"--least-{name}", type=int, default=0, metavar="COUNT", help=help)
-    parser.add_argument("--page", type=Path, help="a page whose block of counts is written anew: docs/promises.md")
+    parser.add_argument(
+        "--page", type=Path, help="a page whose block of counts is written anew: docs/promises.md"
+    )
     asked = parser.parse_args()
     names = [one.name for one in (*SUBJECTS, *SCENES, *TARGETS)]
     only = frozenset(asked.only or names)
     if unknown := only - set(names):
-        parser.error(f"nothing under attack is called {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+        parser.error(
+            f"nothing under attack is called {', '.join(sorted(unknown))}; there are:"
+            f" {', '.join(names)}"
+        )
     subjects = [one for one in SUBJECTS if one.name in only]
     scenes = [one for one in SCENES if one.name in only]
     targets = [one for one in TARGETS if one.name in only]
@@ -59,7 +79,11 @@ def main() -> None:
         raise SystemExit("nothing was attacked: give it more --seconds")
     if asked.page:
         write_counts(asked.page, counts, fed.inputs, len(losses), time.monotonic() - begun, seed)
-    short = too_few(counts, fed.inputs.total(), {what: getattr(asked, f"least_{name}") for name, what in LEAST.items()})
+    short = too_few(
+        counts,
+        fed.inputs.total(),
+        {what: getattr(asked, f"least_{name}") for name, what in LEAST.items()},
+    )
     for line in short:
         print(f"too few: {line}; give it more --seconds")
     raise SystemExit(bool(losses or short))

@@ -1,4 +1,5 @@
-"""Several at once: two of a command in one folder, tidying beside a training, ranks of a run; one is killed or stopped."""
+"""Several at once: two of a command in one folder, tidying beside a training, ranks of a run; one
+is killed or stopped."""
 
 import random
 import shutil
@@ -15,9 +16,14 @@ from chaos.target import Prepared, Target
 from chaos.trial import KILLS, PEACE, REFUSALS, End, Fault, Host, Process, Strike
 
 RANKS = 2
-PATIENCE = 40  # seconds that a rank waits for another: one that is killed before it has joined is missed by nobody else
-AT_CALLS = 0.5  # share of the strikes that come at a call that writes; the others come at any moment
-STOPPED = 0.1  # share of the strikes at ranks: it takes half a minute until a process that stands still is called lost
+# seconds that a rank waits for another: one that is killed before it has joined is missed by nobody
+# else
+PATIENCE = 40
+# share of the strikes that come at a call that writes; the others come at any moment
+AT_CALLS = 0.5
+# share of the strikes at ranks: it takes half a minute until a process that stands still is called
+# lost
+STOPPED = 0.1
 
 
 class Scene(NamedTuple):
@@ -49,7 +55,9 @@ class Staged(NamedTuple):
     calls: tuple[int, ...]  # that write, of each process; 0: not known
 
 
-def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: int, least: int = 0) -> Struck:
+def attack(
+    prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: int, least: int = 0
+) -> Struck:
     """For so many seconds, each scene in turn; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not scenes:
@@ -70,7 +78,13 @@ def attack(prepared: Prepared, scenes: Sequence[Scene], seconds: float, seed: in
 def _staged(prepared: Prepared, scene: Scene) -> Staged:
     target = prepared.of(scene.subject)
     if not scene.ranks:
-        return Staged(scene, target, target.outcome, target.seconds, (target.calls, 0 if scene.beside else target.calls))
+        return Staged(
+            scene,
+            target,
+            target.outcome,
+            target.seconds,
+            (target.calls, 0 if scene.beside else target.calls),
+        )
     peace = target.copied(prepared.folder / "ranks")
     ends = _again(prepared.host, scene, peace)
     if any(end.exit for end in ends):
@@ -84,7 +98,9 @@ def _staged(prepared: Prepared, scene: Scene) -> Staged:
 def _again(host: Host, scene: Scene, folder: Path) -> list[End]:
     """The subject in peace: alone, or on all its ranks."""
     words = scene.subject.words_in(folder)
-    return host.together(_ranks(words, [PEACE] * RANKS) if scene.ranks else [Process(words)], folder)
+    return host.together(
+        _ranks(words, [PEACE] * RANKS) if scene.ranks else [Process(words)], folder
+    )
 
 
 def _ranks(words: Sequence[str], strikes: Sequence[Strike]) -> list[Process]:
@@ -95,7 +111,8 @@ def _ranks(words: Sequence[str], strikes: Sequence[Strike]) -> list[Process]:
     shared = {"WORLD_SIZE": str(len(strikes)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     words = [*words, "--timeout", str(PATIENCE)]
     return [
-        Process(words, strike, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank, strike in enumerate(strikes)
+        Process(words, strike, shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank, strike in enumerate(strikes)
     ]
 
 
@@ -122,7 +139,8 @@ def _one(host: Host, staged: Staged, dice: random.Random, folder: Path, struck: 
 
 
 def _strikes(staged: Staged, dice: random.Random) -> list[Strike]:
-    """Of ranks one or all are struck at a call or a moment, or one is stopped; of a pair one is killed every other time."""
+    """Of ranks one or all are struck at a call or a moment, or one is stopped; of a pair one is
+    killed every other time."""
     moment, which = dice.uniform(0.0, 1.1 * staged.seconds), dice.randrange(2)
     strikes = [PEACE] * len(staged.calls)
     if staged.scene.ranks and dice.random() < STOPPED:
@@ -145,7 +163,9 @@ def _strike(calls: int, moment: float, faults: Sequence[Fault], dice: random.Ran
     return Strike(fault, dice.randint(1, calls), on=fault in REFUSALS and dice.random() < 0.5)
 
 
-def _wrong(staged: Staged, ends: list[End], again: list[End], folder: Path) -> Iterator[tuple[str, str]]:
+def _wrong(
+    staged: Staged, ends: list[End], again: list[End], folder: Path
+) -> Iterator[tuple[str, str]]:
     for end in (*ends, *again):
         yield from unsound(end)
     outputs = "\n--- beside it\n".join(end.text[-1000:] for end in ends)

@@ -1,4 +1,5 @@
-"""Kills, bad disks, clocks and little memory: a command is struck, then given again in peace; it must end the same."""
+"""Kills, bad disks, clocks and little memory: a command is struck, then given again in peace; it
+must end the same."""
 
 import random
 import shutil
@@ -15,18 +16,23 @@ from chaos.trial import LASTING, End, Fault, Host, Strike
 MEMORY = (4 << 20, 200 << 20)  # bytes: the least and the most that a limit leaves to a command
 
 
-def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed: int, least: int = 0) -> Struck:
+def attack(
+    prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed: int, least: int = 0
+) -> Struck:
     """For so many seconds; `least` trials, however long they take."""
     struck, dice = Struck(Counter(), []), random.Random(seed)
     if not subjects:
         return struck
     targets = [prepared.of(subject) for subject in subjects]
-    turns = [_strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)]
+    turns = [
+        _strikes(target, random.Random(seed + number)) for number, target in enumerate(targets)
+    ]
     prepared.ready()
     deadline, number = time.monotonic() + seconds, 0  # without what it takes to prepare
     while time.monotonic() < deadline or number < least:
         which = dice.choices(range(len(targets)), [1 / target.seconds for target in targets])[0]
-        place = prepared.folder / f"trial{number}"  # never one that an orphan of the last trial may still write to
+        # never one that an orphan of the last trial may still write to
+        place = prepared.folder / f"trial{number}"
         _one(prepared.host, targets[which], next(turns[which]), place, struck)
         shutil.rmtree(place, ignore_errors=True)
         number += 1
@@ -34,8 +40,8 @@ def attack(prepared: Prepared, subjects: Sequence[Subject], seconds: float, seed
 
 
 def _strikes(target: Target, dice: random.Random) -> Iterator[Strike]:
-    """Every write call once with every fault, in a random order; each fourth is a kill at any moment instead, each
-    twentieth a limit on memory, and where there are workers one is stopped."""
+    """Every write call once with every fault, in a random order; each fourth is a kill at any
+    moment instead, each twentieth a limit on memory, and where there are workers one is stopped."""
     every = [(at, fault) for at in range(1, target.calls + 1) for fault in Fault if fault]
     while True:
         dice.shuffle(every)
@@ -60,7 +66,9 @@ def _one(host: Host, target: Target, strike: Strike, folder: Path, struck: Struc
         struck.lost(Loss(target.subject.name, str(strike), what, text))
 
 
-def _wrong(target: Target, strike: Strike, first: End, again: End, folder: Path) -> Iterator[tuple[str, str]]:
+def _wrong(
+    target: Target, strike: Strike, first: End, again: End, folder: Path
+) -> Iterator[tuple[str, str]]:
     for end in (first, again):
         yield from unsound(end)
     silent = first.exit not in (0, -9) and not first.text.strip() and strike.name != "kills"

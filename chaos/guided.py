@@ -1,10 +1,12 @@
-"""Fuzzing that is guided by coverage (atheris, libFuzzer), on demand: the readers of `hostile_input`, one process for each.
+"""Fuzzing that is guided by coverage (atheris, libFuzzer), on demand: the readers of
+`hostile_input`, one process for each.
 
     make fuzz                              a minute for each reader
     python -m chaos.guided plans 600       one reader for ten minutes
 
-What was found to lead further is kept under build/fuzz/READER and begun from the next time. Not part of CI: a reader that
-is instrumented is slow, and `python -m chaos` reads more inputs in the same time.
+What was found to lead further is kept under build/fuzz/READER and begun from the next time. Not
+part of CI: a reader that is instrumented is slow, and `python -m chaos` reads more inputs in the
+same time.
 """
 
 import subprocess
@@ -13,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 60
-LONGEST, MEMORY = 5, 4096  # seconds that one input may take; megabytes of the process, torch and all
+# seconds that one input may take; megabytes of the process, torch and all
+LONGEST, MEMORY = 5, 4096
 FOUND = Path(__file__).resolve().parent.parent / "build" / "fuzz"
 
 
@@ -25,13 +28,18 @@ def main() -> None:
 
     names = [target.name for target in TARGETS]
     if unknown := set(words) - set(names):
-        raise SystemExit(f"no reader is called {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+        raise SystemExit(
+            f"no reader is called {', '.join(sorted(unknown))}; there are: {', '.join(names)}"
+        )
     failed = []
     for name in words or names:
         print(f"{name}: {SECONDS} seconds", flush=True)
         command = [sys.executable, "-m", "chaos.guided", name, str(SECONDS)]
         failed += [name] if subprocess.run(command, cwd=FOUND.parent.parent).returncode else []
-    print(f"{len(failed)} of {len(words or names)} readers broke a promise{': ' if failed else ''}{', '.join(failed)}")
+    print(
+        f"{len(failed)} of {len(words or names)} readers broke a"
+        f" promise{': ' if failed else ''}{', '.join(failed)}"
+    )
     raise SystemExit(bool(failed))
 
 
@@ -46,7 +54,9 @@ def _one(name: str, seconds: int) -> None:
     try:
         (target,) = (one for one in TARGETS if one.name == name)
     except ValueError:
-        raise SystemExit(f"no reader is called {name}; there are: {', '.join(one.name for one in TARGETS)}") from None
+        raise SystemExit(
+            f"no reader is called {name}; there are: {', '.join(one.name for one in TARGETS)}"
+        ) from None
     corpus, folder = FOUND / name / "corpus", FOUND / name / "folder"
     for place in (corpus, folder):
         place.mkdir(parents=True, exist_ok=True)
@@ -60,8 +70,16 @@ def _one(name: str, seconds: int) -> None:
         with suppress(*target.refusals):
             target.feed(data, folder)
 
-    limits = [f"-max_total_time={seconds}", f"-timeout={LONGEST}", f"-rss_limit_mb={MEMORY}", "-print_final_stats=1"]
-    atheris.Setup([name, *limits, f"-dict={dictionary}", f"-artifact_prefix={FOUND / name}/", str(corpus)], feed)
+    limits = [
+        f"-max_total_time={seconds}",
+        f"-timeout={LONGEST}",
+        f"-rss_limit_mb={MEMORY}",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup(
+        [name, *limits, f"-dict={dictionary}", f"-artifact_prefix={FOUND / name}/", str(corpus)],
+        feed,
+    )
     atheris.Fuzz()
 
 

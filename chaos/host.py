@@ -1,7 +1,8 @@
-"""A process that has imported everything once, and forks for each trial: a trial costs what its command does, no start.
+"""A process that has imported everything once, and forks for each trial: a trial costs what its
+command does, no start.
 
-It is started by `trial.Host` with the shim of faults.c before libc, reads orders as JSON lines and answers each with one.
-An order is a list: commands that run at a time in one folder.
+It is started by `trial.Host` with the shim of faults.c before libc, reads orders as JSON lines and
+answers each with one. An order is a list: commands that run at a time in one folder.
 """
 
 import ctypes
@@ -65,7 +66,11 @@ class Child:
         if pid == self.pid:
             self.status, self.ended = status, now
             return
-        kill_after, stall_after, age = self.order["kill_after"], self.order["stall_after"], now - self.begun
+        kill_after, stall_after, age = (
+            self.order["kill_after"],
+            self.order["stall_after"],
+            now - self.begun,
+        )
         if kill_after is not None and age > kill_after and not self.struck:
             if self.order["worker"]:
                 self.struck = _signalled(self.pid, signal.SIGKILL)
@@ -97,7 +102,9 @@ class Child:
         }
 
 
-def _tried(orders: list[dict[str, Any]], shim: ctypes.CDLL, command: Callable[[], None]) -> list[dict[str, Any]]:
+def _tried(
+    orders: list[dict[str, Any]], shim: ctypes.CDLL, command: Callable[[], None]
+) -> list[dict[str, Any]]:
     children, begun = [Child(order) for order in orders], time.monotonic()
     while any(child.status is None for child in children):
         now = time.monotonic()
@@ -146,7 +153,8 @@ def _child(order: dict[str, Any], shim: ctypes.CDLL, command: Callable[[], None]
     os.chdir(order["folder"])
     os.environ.update(order["environment"])
     outside = order["said"] + ".outside"
-    os.environ.update({"CHAOS_FOLDER": order["folder"], "CHAOS_OUTSIDE": outside})  # for processes that it starts
+    # for processes that it starts
+    os.environ.update({"CHAOS_FOLDER": order["folder"], "CHAOS_OUTSIDE": outside})
     sys.argv = ["fulcrum", *order["words"]]
     code = 0
     if order["memory"] is not None:

@@ -1,4 +1,5 @@
-"""Who reads what the world hands us, each with sound inputs to begin from: phrases, shards, pictures, checkpoints."""
+"""Who reads what the world hands us, each with sound inputs to begin from: phrases, shards,
+pictures, checkpoints."""
 
 import io
 import json
@@ -80,7 +81,8 @@ def _records(data: bytes, folder: Path) -> None:
 
 
 def _checkpoint(data: bytes, folder: Path) -> None:
-    """Sealed anew, with checksums that fit, as far as it is JSON: else the seal alone would be tried, a million times."""
+    """Sealed anew, with checksums that fit, as far as it is JSON: else the seal alone would be
+    tried, a million times."""
     place = folder / "000000000096"
     place.mkdir(exist_ok=True)
     state, _, tensors = data.partition(b"\0\0\0\0")
@@ -88,10 +90,14 @@ def _checkpoint(data: bytes, folder: Path) -> None:
         (place / f"{part}.safetensors").write_bytes(tensors)
     with suppress(ValueError, RecursionError, TypeError, AttributeError, LookupError):
         about = json.loads(state)
-        about["files"].update((part, sha256_bytes(tensors)) for part in checkpoint.PARTS if part in about["files"])
+        about["files"].update(
+            (part, sha256_bytes(tensors)) for part in checkpoint.PARTS if part in about["files"]
+        )
         state = json.dumps(sealed(about)).encode()
     (place / "state.json").write_bytes(state)
-    checkpoint.require_same(checkpoint.verified(place), {part: {"w": torch.zeros(2, 2)} for part in checkpoint.PARTS})
+    checkpoint.require_same(
+        checkpoint.verified(place), {part: {"w": torch.zeros(2, 2)} for part in checkpoint.PARTS}
+    )
     checkpoint.load(place)
 
 
@@ -99,7 +105,9 @@ def _state() -> bytes:
     """A sound state.json of a checkpoint whose parts hold one tensor."""
     state = {"images": 96, "skipped": 1, "seconds": 1.5, "preparing": 0.5}
     files = dict.fromkeys(checkpoint.PARTS, "")
-    return json.dumps({"key": "0" * 16, "state": state, "system": {}, "images": 96, "files": files}).encode()
+    return json.dumps(
+        {"key": "0" * 16, "state": state, "system": {}, "images": 96, "files": files}
+    ).encode()
 
 
 def _pipeline(data: bytes, folder: Path) -> None:
@@ -127,7 +135,8 @@ def _measured(data: bytes, folder: Path) -> None:
 
 
 def _request(data: bytes, folder: Path) -> None:
-    """What a browser, or somebody else, sends to the page's server; the answer may hold nothing from beside its folder."""
+    """What a browser, or somebody else, sends to the page's server; the answer may hold nothing
+    from beside its folder."""
     site = folder / "site"
     if not site.exists():
         site.mkdir()
@@ -138,10 +147,12 @@ def _request(data: bytes, folder: Path) -> None:
         theirs.settimeout(1.0)
         theirs.sendall(data[:32_000])
         theirs.shutdown(socket.SHUT_WR)
-        Handler(ours, ("127.0.0.1", 1), cast(BaseServer, None), directory=str(site))  # it asks its server nothing
+        # it asks its server nothing
+        Handler(ours, ("127.0.0.1", 1), cast(BaseServer, None), directory=str(site))
         ours.close()
         answer = b""
-        with suppress(ConnectionResetError):  # it closed before it had read all that was sent, as a server may
+        # it closed before it had read all that was sent, as a server may
+        with suppress(ConnectionResetError):
             while part := theirs.recv(1 << 16):
                 answer += part
     if SECRET.encode() in answer:
@@ -150,7 +161,9 @@ def _request(data: bytes, folder: Path) -> None:
 
 def _result() -> bytes:
     """A small study's, as it is kept."""
-    result, facts = (json.loads((KEPT / name).read_bytes()) for name in ("result.json", "kept.json"))
+    result, facts = (
+        json.loads((KEPT / name).read_bytes()) for name in ("result.json", "kept.json")
+    )
     return json.dumps({**result, "made": facts["made"]}).encode()
 
 
@@ -167,7 +180,9 @@ def _arrays() -> list[bytes]:
 
 def _png(mode: str, kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(np.arange(48 * 40 * 3, dtype=np.uint8).reshape(40, 48, 3)).convert(mode).save(stream, kind)
+    Image.fromarray(np.arange(48 * 40 * 3, dtype=np.uint8).reshape(40, 48, 3)).convert(mode).save(
+        stream, kind
+    )
     return stream.getvalue()
 
 
@@ -188,7 +203,9 @@ def _tar() -> bytes:
 
 def _safetensors(rows: str = "") -> bytes:
     about = {"__metadata__": {"rows": rows}} if rows else {}
-    header = json.dumps({**about, "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
+    header = json.dumps(
+        {**about, "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}
+    ).encode()
     return struct.pack("<Q", len(header)) + header + bytes(16)
 
 
@@ -208,24 +225,58 @@ LEVERS = (
     b"1e308",
     b"-0",
 )
-JSON = (b"{", b"}", b"[", b"]", b'"', b":", b"null", b"1e400", b"NaN", b"\\ud800", b"true", b"[[[[[[[[")
+JSON = (
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b":",
+    b"null",
+    b"1e400",
+    b"NaN",
+    b"\\ud800",
+    b"true",
+    b"[[[[[[[[",
+)
 
 TARGETS = (
-    Target("phrases", [b"spark", b"pocket + muon + tread(drop=0.5)", b"spark + repa(until=0.5)"], _phrase, words=LEVERS),
-    Target("settings", [b"optim.lr=0.01", b"data.source.count=64", b"flow.time=uniform()"], _setting, words=LEVERS),
     Target(
-        "plans", [path.read_bytes() for path in sorted(PLANS.glob("*.toml"))], _plan, words=(*JSON, *LEVERS, b"seeds", b"=")
+        "phrases",
+        [b"spark", b"pocket + muon + tread(drop=0.5)", b"spark + repa(until=0.5)"],
+        _phrase,
+        words=LEVERS,
+    ),
+    Target(
+        "settings",
+        [b"optim.lr=0.01", b"data.source.count=64", b"flow.time=uniform()"],
+        _setting,
+        words=LEVERS,
+    ),
+    Target(
+        "plans",
+        [path.read_bytes() for path in sorted(PLANS.glob("*.toml"))],
+        _plan,
+        words=(*JSON, *LEVERS, b"seeds", b"="),
     ),
     Target(
         "sidecars",
-        [b'{"captions": {"long": "a red circle", "short": ["circle"]}}\0\0', b"\0\0a red circle", b'{"caption": "x"}\0\0y'],
+        [
+            b'{"captions": {"long": "a red circle", "short": ["circle"]}}\0\0',
+            b"\0\0a red circle",
+            b'{"caption": "x"}\0\0y',
+        ],
         _sidecar,
         (ValueError,),
         JSON,
     ),
     Target(
         "captions",
-        [b"a red circle at the top left.", "ein Kreis, über".encode(), b"\x1b[31m \x00 \xe2\x80\xae"],
+        [
+            b"a red circle at the top left.",
+            "ein Kreis, über".encode(),
+            b"\x1b[31m \x00 \xe2\x80\xae",
+        ],
         _caption,
         (),
     ),
@@ -247,10 +298,15 @@ TARGETS = (
         _picture,
         (fit_picture.BadSample,),
     ),
-    Target("records", [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'], _records, words=JSON),
+    Target(
+        "records", [b'{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'], _records, words=JSON
+    ),
     Target(
         "checkpoints",
-        [_state() + b"\0\0\0\0" + tensors for tensors in (_safetensors(), _safetensors('{"w": [0, 2]}'))],
+        [
+            _state() + b"\0\0\0\0" + tensors
+            for tensors in (_safetensors(), _safetensors('{"w": [0, 2]}'))
+        ],
         _checkpoint,
         (Damaged,),
         (*JSON, b'{\\"w\\": [0, 2]}', b"rows", b"-5"),
@@ -261,7 +317,15 @@ TARGETS = (
         [*_arrays(), _png("RGB"), _png("LA"), _png("P")],
         _measured,
         (FulcrumError, decoded_picture.BadPicture),
-        (b"descr", b"fortran_order", b"shape", b"(1, 99999999, 8, 3)", b"|O", b"<f8", b"PK\x03\x04"),
+        (
+            b"descr",
+            b"fortran_order",
+            b"shape",
+            b"(1, 99999999, 8, 3)",
+            b"|O",
+            b"<f8",
+            b"PK\x03\x04",
+        ),
     ),
     Target(
         "HTTP requests",

@@ -1,4 +1,5 @@
-"""Tables of captions, Parquet files of pictures, and what is asked of the gallery, for the readers of `hostile_input`."""
+"""Tables of captions, Parquet files of pictures, and what is asked of the gallery, for the readers
+of `hostile_input`."""
 
 import io
 import socket
@@ -24,7 +25,10 @@ def _table(data: bytes, folder: Path) -> None:
     if not place.exists():
         place.mkdir()
         (place / "0.png").write_bytes(_picture())
-    table = folder / f"table{'.parquet' if data[:1] == b'P' else '.jsonl' if data[:1] == b'{' else '.csv'}"
+    table = (
+        folder
+        / f"table{'.parquet' if data[:1] == b'P' else '.jsonl' if data[:1] == b'{' else '.csv'}"
+    )
     table.write_bytes(data)
     for given in open_given(str(place), table=str(table)):
         str(given)
@@ -69,24 +73,32 @@ def _parquet(columns: dict[str, list[object]], folded: str) -> bytes:
 
 
 def padded_head(data: bytes, lists: int, structs: int) -> bytes:
-    """A Parquet file whose head has, beyond what is known, so many lists of so many empty structs."""
+    """A Parquet file whose head has, beyond what is known, so many lists of so many empty
+    structs."""
     end = len(data) - 8  # of the head, whose last byte ends it: its length and a mark follow
     start = end - int.from_bytes(data[end : end + 4], "little")
     count = bytes([structs & 127 | 128, structs >> 7 & 127 | 128, structs >> 14])
-    fields = b"".join(b"\x09" + bytes([2 * number]) + b"\xfc" + count + bytes(structs) for number in range(40, 40 + lists))
+    fields = b"".join(
+        b"\x09" + bytes([2 * number]) + b"\xfc" + count + bytes(structs)
+        for number in range(40, 40 + lists)
+    )
     head = data[start : end - 1] + fields + b"\0"
     return data[:start] + head + len(head).to_bytes(4, "little") + data[-4:]
 
 
 def _request(body: bytes) -> bytes:
-    head = b"POST /draw HTTP/1.1\r\nHost: localhost:1\r\nContent-Type: application/json\r\nContent-Length: "
+    head = (
+        b"POST /draw HTTP/1.1\r\nHost: localhost:1\r\nContent-Type:"
+        b" application/json\r\nContent-Length: "
+    )
     return head + str(len(body)).encode() + b"\r\n\r\n" + body
 
 
 CAPTIONS: dict[str, list[object]] = {"file": ["0.png", "1.png"], "caption": ["zero", "one"]}
 PICTURES: dict[str, list[object]] = {"image": [_picture()] * 3, "text": ["a", "b", "c"]}
 DRAWING = (
-    b'{"page": "a", "prompt": "a red circle", "seed": 1, "count": 2, "columns": [{"key": "0123456789abcdef", "at": 5}]}'
+    b'{"page": "a", "prompt": "a red circle", "seed": 1, "count": 2, "columns": [{"key":'
+    b' "0123456789abcdef", "at": 5}]}'
 )
 PIECES = (
     b"file",
@@ -134,6 +146,16 @@ MORE = (
         ],
         _asked,
         (),
-        (b"\r\n", b"Content-Length: 99999999\r\n", b"/study", b"%2e%2e/", b"1e400", b"NaN", b"\\ud800", b"[[[[[[[[", b"-1"),
+        (
+            b"\r\n",
+            b"Content-Length: 99999999\r\n",
+            b"/study",
+            b"%2e%2e/",
+            b"1e400",
+            b"NaN",
+            b"\\ud800",
+            b"[[[[[[[[",
+            b"-1",
+        ),
     ),
 )

@@ -1,4 +1,5 @@
-"""Fuzzing: every reader gets mutated inputs by the thousand. A refusal in words is sound; anything else is a loss."""
+"""Fuzzing: every reader gets mutated inputs by the thousand. A refusal in words is sound; anything
+else is a loss."""
 
 import random
 import resource
@@ -17,11 +18,23 @@ from chaos.reader_target import Target
 LONGEST = 5.0  # seconds that one input may take
 MEMORY = 1 << 30  # bytes that inputs may take beyond what the process had before
 NUMBERS = (b"0", b"-1", b"9" * 20, b"1e308", b"nan", b"0x10", b"1_000", "٣".encode())
-BYTES = (b"\0", b"\xff", b"\n", b"\r", b"\\", b"\x1b[2J", "\u202e".encode(), b"\xed\xa0\x80", b"../", b"'" * 3)
+BYTES = (
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"\r",
+    b"\\",
+    b"\x1b[2J",
+    "\u202e".encode(),
+    b"\xed\xa0\x80",
+    b"../",
+    b"'" * 3,
+)
 
 
 class Slow(BaseException):
-    """An input took too long. No Exception: readers catch those of their libraries, and a hang would pass for a refusal."""
+    """An input took too long. No Exception: readers catch those of their libraries, and a hang
+    would pass for a refusal."""
 
 
 class Loss(NamedTuple):
@@ -53,7 +66,9 @@ def attack(targets: Sequence[Target], seconds: float, seed: int) -> Counts:
     return counts
 
 
-def _one(target: Target, folder: Path, deadline: float, dice: random.Random, counts: Counts) -> None:
+def _one(
+    target: Target, folder: Path, deadline: float, dice: random.Random, counts: Counts
+) -> None:
     known = Counter[str]()  # a loss is told once for each place that it comes from
     while time.monotonic() < deadline:
         data = mutated(target, dice)
@@ -67,7 +82,9 @@ def _one(target: Target, folder: Path, deadline: float, dice: random.Random, cou
             place = _place(error)
             known[place] += 1
             if known[place] == 1:
-                loss = Loss(target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}")
+                loss = Loss(
+                    target.name, data, f"{type(error).__name__}: {str(error)[:200]} {place}"
+                )
                 counts.losses.append(loss)
                 print(f"{loss}\n", flush=True)
         finally:

@@ -1,4 +1,5 @@
-"""What an attack found and how often it struck; and what must be true of every command's end, whatever struck it."""
+"""What an attack found and how often it struck; and what must be true of every command's end,
+whatever struck it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +44,9 @@ def unsound(end: End) -> Iterator[tuple[str, str]]:
         yield "changes something outside of its folder", "\n".join(end.outside)
 
 
-def not_the_same(subject: Subject, outcome: str, folder: Path, again: End) -> Iterator[tuple[str, str]]:
+def not_the_same(
+    subject: Subject, outcome: str, folder: Path, again: End
+) -> Iterator[tuple[str, str]]:
     """The command that was given again in peace must come to the end of the undisturbed one."""
     if again.exit != 0:
         yield f"does not go on: exit {again.exit}", again.text[-2000:]

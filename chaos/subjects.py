@@ -1,4 +1,5 @@
-"""The commands under attack, each with the folder that it begins from and with what must be the same at its end."""
+"""The commands under attack, each with the folder that it begins from and with what must be the
+same at its end."""
 
 import hashlib
 import json
@@ -32,7 +33,19 @@ TRAIN = [
 ]
 ENCODE = ["encode", "spark", "--quiet", *SMALL]
 IMPORT = ["data", "import", "pictures", "store", "--size", "32", "--quiet"]
-CAPTION = ["caption", "store", "captioned", "--model", "world", "--keep-all", "--block", "4", "--styles", "long", "--quiet"]
+CAPTION = [
+    "caption",
+    "store",
+    "captioned",
+    "--model",
+    "world",
+    "--keep-all",
+    "--block",
+    "4",
+    "--styles",
+    "long",
+    "--quiet",
+]
 RUN = "RUN"  # stands for the one run of a folder
 PLAN = """title = "chaos"
 baseline = "spark"
@@ -71,7 +84,9 @@ def _pictures(host: Host, folder: Path) -> None:
     colours = np.random.default_rng(0).integers(0, 256, (12, 3), dtype=np.uint8)
     (folder / "pictures").mkdir()
     for number, colour in enumerate(colours):
-        Image.new("RGB", (40, 40), tuple(int(part) for part in colour)).save(folder / "pictures" / f"{number}.png")
+        Image.new("RGB", (40, 40), tuple(int(part) for part in colour)).save(
+            folder / "pictures" / f"{number}.png"
+        )
         (folder / "pictures" / f"{number}.txt").write_text(f"a square of colour {colour[0]}")
 
 
@@ -104,15 +119,21 @@ def _metrics(folder: Path, end: End) -> str:
 
 
 def _files(*under: str) -> Callable[[Path, End], str]:
-    """Names and bytes of what lies there. Locks hold nothing, and nobody reads the journals of an entry that has its name:
-    they are removed last, so that a kill before may leave one."""
+    """Names and bytes of what lies there. Locks hold nothing, and nobody reads the journals of an
+    entry that has its name: they are removed last, so that a kill before may leave one."""
 
     def outcome(folder: Path, end: End) -> str:
         hashes = {}
         for name in under:
             for path in sorted((folder / name).rglob("*")):
-                if path.is_file() and path.suffix not in (".lock", ".journal") and not path.name.startswith("."):
-                    hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+                if (
+                    path.is_file()
+                    and path.suffix not in (".lock", ".journal")
+                    and not path.name.startswith(".")
+                ):
+                    hashes[str(path.relative_to(folder))] = hashlib.sha256(
+                        path.read_bytes()
+                    ).hexdigest()
         return json.dumps(hashes, indent=1)
 
     return outcome
@@ -140,6 +161,14 @@ SUBJECTS = (
     ENCODING := Subject("encode", ENCODE, _nothing, _files("runs/cache")),
     IMPORTING := Subject("import", IMPORT, _pictures, _files("store"), works_in_torch=False),
     CAPTIONING := Subject("caption", CAPTION, _imported, _captions),
-    Subject("measure", ["measure", RUN, "--samples", "64", "--json", "--quiet"], _trained, _metrics),
-    STUDYING := Subject("study", ["study", "run", "plan.toml", "--threads", "1"], _planned, _effects, starts_workers=True),
+    Subject(
+        "measure", ["measure", RUN, "--samples", "64", "--json", "--quiet"], _trained, _metrics
+    ),
+    STUDYING := Subject(
+        "study",
+        ["study", "run", "plan.toml", "--threads", "1"],
+        _planned,
+        _effects,
+        starts_workers=True,
+    ),
 )

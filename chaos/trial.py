@@ -1,4 +1,5 @@
-"""One trial: commands, each in a process of its own, struck at one call or after some seconds, or left in peace."""
+"""One trial: commands, each in a process of its own, struck at one call or after some seconds, or
+left in peace."""
 
 import json
 import os
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parent / "build" / "chaos" / "faults.so"
-SOON, SLOWER = 120.0, 10.0  # seconds, and times the undisturbed command: what takes longer than both hangs
-ANYWHERE = (Path(tempfile.gettempdir()), Path.home() / ".cache", Path("/dev"), Path("/proc"))  # where all may write
+# seconds, and times the undisturbed command: what takes longer than both hangs
+SOON, SLOWER = 120.0, 10.0
+# where all may write
+ANYWHERE = (Path(tempfile.gettempdir()), Path.home() / ".cache", Path("/dev"), Path("/proc"))
 COMMAND = "fulcrum.cli:main"  # what is attacked: a module and its function that reads sys.argv
 
 
@@ -36,7 +39,8 @@ class Fault(IntEnum):
 
 KILLS = (Fault.KILL_BEFORE, Fault.KILL_AFTER, Fault.KILL_HALFWAY)
 REFUSALS = (Fault.NO_SPACE, Fault.IO_ERROR, Fault.READ_ONLY, Fault.NO_PERMISSION)
-LASTING = (*REFUSALS, Fault.SLOW, Fault.CLOCK_BACK, Fault.CLOCK_FORTH)  # may go on with every later call
+# may go on with every later call
+LASTING = (*REFUSALS, Fault.SLOW, Fault.CLOCK_BACK, Fault.CLOCK_FORTH)
 
 
 class Strike(NamedTuple):
@@ -44,7 +48,8 @@ class Strike(NamedTuple):
     at: int = -1  # the call that is struck, from one
     on: bool = False  # and every later one, as on a disk that stays full
     kill_after: float | None = None  # seconds
-    worker: bool = False  # it is not the command that is killed or stopped then, but a process that it has started
+    #: it is not the command that is killed or stopped then, but a process that it has started
+    worker: bool = False
     stall_after: float | None = None  # seconds: stopped, and never let go on
     memory: int | None = None  # bytes that it may take beyond what it has when it begins
 
@@ -57,7 +62,11 @@ class Strike(NamedTuple):
             return "workers stopped" if self.worker else "processes stopped"
         if self.kill_after is not None or self.fault in KILLS:
             return "kills"
-        named = {Fault.SLOW: "slow disks", Fault.CLOCK_BACK: "clock jumps", Fault.CLOCK_FORTH: "clock jumps"}
+        named = {
+            Fault.SLOW: "slow disks",
+            Fault.CLOCK_BACK: "clock jumps",
+            Fault.CLOCK_FORTH: "clock jumps",
+        }
         return named.get(self.fault, "write faults" if self.fault else "in peace")
 
     def __str__(self) -> str:
@@ -69,7 +78,10 @@ class Strike(NamedTuple):
             return f"kill -9 {'of a worker ' if self.worker else ''}after {self.kill_after:.2f} s"
         if not self.fault:
             return "in peace"
-        return f"{self.fault.name.lower().replace('_', ' ')} at call {self.at}{' and on' if self.on else ''}"
+        return (
+            f"{self.fault.name.lower().replace('_', ' ')} at call"
+            f" {self.at}{' and on' if self.on else ''}"
+        )
 
 
 PEACE = Strike()
@@ -91,7 +103,8 @@ class End(NamedTuple):
     seconds: float
     hung: bool
     struck: bool = False  # by what comes at a moment: it may have ended before
-    outside: tuple[str, ...] = ()  # what it changed outside of its folder, temporary files and caches
+    #: what it changed outside of its folder, temporary files and caches
+    outside: tuple[str, ...] = ()
 
     def met(self, strike: Strike) -> bool:
         """Did the strike come before the end? One that came too late is none."""
@@ -101,7 +114,10 @@ class End(NamedTuple):
 
     @property
     def has_traceback(self) -> bool:
-        return "Traceback (most recent call last)" in self.text or "this should not happen" in self.text
+        return (
+            "Traceback (most recent call last)" in self.text
+            or "this should not happen" in self.text
+        )
 
 
 class Host:
@@ -115,7 +131,9 @@ class Host:
             "CHAOS_SHIM": str(LIBRARY),
             "OMP_NUM_THREADS": "1",
             "NO_COLOR": "1",
-            "PYTHONPATH": os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "chaos.host", command],
@@ -175,14 +193,20 @@ class Host:
 
 
 def changed_outside(folder: Path, said: Path) -> tuple[str, ...]:
-    """What the shim noted of a command that is neither below its folder nor a temporary file or a cache."""
+    """What the shim noted of a command that is neither below its folder nor a temporary file or a
+    cache."""
     notes = said.with_name(f"{said.name}.outside")
     paths = notes.read_text(errors="replace").splitlines() if notes.exists() else []
-    return tuple(sorted({path for path in map(os.path.normpath, paths) if not _may_change(Path(path), folder)}))
+    return tuple(
+        sorted(
+            {path for path in map(os.path.normpath, paths) if not _may_change(Path(path), folder)}
+        )
+    )
 
 
 def _may_change(path: Path, folder: Path) -> bool:
-    if path.is_relative_to(folder.parent):  # the attack's own place, though it is a temporary one: other trials lie there
+    # the attack's own place, though it is a temporary one: other trials lie there
+    if path.is_relative_to(folder.parent):
         return path.is_relative_to(folder)
     return "__pycache__" in path.parts or any(path.is_relative_to(place) for place in ANYWHERE)
 
@@ -194,7 +218,11 @@ def _compile() -> None:
     LIBRARY.parent.mkdir(parents=True, exist_ok=True)
     aside = LIBRARY.with_name(f"{LIBRARY.name}.{os.getpid()}")  # tests may compile at a time
     try:
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(aside), str(source), "-ldl"], check=True)
+        subprocess.run(
+            ["cc", "-O2", "-shared", "-fPIC", "-o", str(aside), str(source), "-ldl"], check=True
+        )
     except FileNotFoundError:
-        raise SystemExit("the attack needs a C compiler, and `cc` was not found: install gcc or clang") from None
+        raise SystemExit(
+            "the attack needs a C compiler, and `cc` was not found: install gcc or clang"
+        ) from None
     aside.rename(LIBRARY)

@@ -1,4 +1,5 @@
-"""Pictures of the embedded world as if they were somebody's own, with captions of one clause: something to caption anew.
+"""Pictures of the embedded world as if they were somebody's own, with captions of one clause:
+something to caption anew.
 
 fulcrum data import 4000 bad_captions --with examples/world_pictures.py --size 32
 fulcrum caption bad_captions good_captions --model world --score world
@@ -26,7 +27,9 @@ class WorldPictures(Reader):
     def __iter__(self) -> Iterator[Given]:
         for first in range(0, self.count, CHUNK):
             drawn = scenes("train", np.arange(first, min(first + CHUNK, self.count)))
-            for image, text in zip(render(drawn, 32, "real"), captions(drawn, "short").texts, strict=True):
+            for image, text in zip(
+                render(drawn, 32, "real"), captions(drawn, "short").texts, strict=True
+            ):
                 stream = io.BytesIO()
                 Image.fromarray(image.transpose(1, 2, 0)).save(stream, "PNG")
                 yield Given(f"scene {self.done}", stream.getvalue(), {"short": [text]})

@@ -6,10 +6,11 @@
     run.measure()["mmd"].value
     fc.study("quick").effects.frame()
 
-`build`, `feed` and `phrase` are for a loop of your own; `sample` and `measure` also take folders, keys and arrays.
+`build`, `feed` and `phrase` are for a loop of your own; `sample` and `measure` also take folders,
+keys and arrays.
 
-What is here and in the modules of docs/decisions/0020-public-api.md may be built on. Torch is imported when a function
-that needs it is called.
+What is here and in the modules of docs/decisions/0020-public-api.md may be built on. Torch is
+imported when a function that needs it is called.
 """
 
 import os
@@ -50,8 +51,9 @@ __all__ = [
     "train",
 ]
 
-# A first import binds a package's name in its parent. Rooms that share a name with a function, today or formerly, are
-# imported before the functions are defined, so that no later import rebinds the name: docs/decisions/0020-public-api.md.
+# A first import binds a package's name in its parent. Rooms that share a name with a function,
+# today or formerly, are imported before the functions are defined, so that no later import rebinds
+# the name: docs/decisions/0020-public-api.md.
 import_module(f"{__name__}.measure")
 keep_former_paths()
 
@@ -64,7 +66,8 @@ def phrase(text: str, *settings: str, files: Files = ()) -> "RunSpec":
 
         run = phrase("pocket + muon + tread(drop=0.5)", "optim.lr=2e-4")
 
-    `settings` are "path=value"; `files` are Python files of your own with levers, recipes or fillers.
+    `settings` are "path=value"; `files` are Python files of your own with levers, recipes or
+    fillers.
     """
     from fulcrum.levers.catalog import read_phrase
 
@@ -72,7 +75,8 @@ def phrase(text: str, *settings: str, files: Files = ()) -> "RunSpec":
 
 
 def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
-    """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System: threads, compile."""
+    """The Step of a run, a torch module: losses = step(batch, draw). `system` are fields of System:
+    threads, compile."""
     from fulcrum.spec.edit import require_seed
     from fulcrum.spec.run import System
     from fulcrum.training.build import build as build_step
@@ -81,8 +85,11 @@ def build(run: "RunSpec", seed: int = 0, **system: Any) -> "Step":
     return build_step(_described(run), seed, System(**system))
 
 
-def feed(run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu") -> "Feed":
-    """Batches and draws of a run by position, on the device of its step: batch, draw = feed.at(images)."""
+def feed(
+    run: "RunSpec", seed: int = 0, cache: Path | str = "runs/cache", device: str = "cpu"
+) -> "Feed":
+    """Batches and draws of a run by position, on the device of its step: batch, draw =
+    feed.at(images)."""
     from fulcrum.spec.edit import require_seed
     from fulcrum.training.feed import Feed
 
@@ -113,15 +120,17 @@ def train(
     most_skipped: float = 0.05,
     say: Say | None = None,
 ) -> "FinishedRun":
-    """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is not run again.
+    """Train a run to its end: key, folder and result. One that stopped goes on, a finished one is
+    not run again.
 
         run = train("spark + muon", seed=1, settings=["budget.images=3200"])
         run.result["images_per_second"]
         run.sample("a large red circle.")
 
-    A phrase trains under the key that `fulcrum train` gives it. `settings` are "path=value", beside a phrase; `threads` and
-    `compile` are chosen by what the machine has; `say` hears of the progress. All others are the options of that name of
-    `fulcrum train`, and none of them is part of the key; in a script that torchrun starts, many processes share the run.
+    A phrase trains under the key that `fulcrum train` gives it. `settings` are "path=value", beside
+    a phrase; `threads` and `compile` are chosen by what the machine has; `say` hears of the
+    progress. All others are the options of that name of `fulcrum train`, and none of them is part
+    of the key; in a script that torchrun starts, many processes share the run.
     """
     from fulcrum.levers.catalog import foreign_code, read_phrase
     from fulcrum.measure.preview import PreviewPlan, train_run
@@ -144,13 +153,26 @@ def train(
         label = " ".join([str(read), *(f"--set {setting}" for setting in settings)])
         spec, levers = read.run, read.levers
     elif settings:
-        raise BadInput("settings go with a phrase, found them beside a run", "put(run, path, value) changes a run")
+        raise BadInput(
+            "settings go with a phrase, found them beside a run",
+            "put(run, path, value) changes a run",
+        )
     else:
         spec = _described(run)
         hashes, label, levers = foreign_code(spec), "a run of your own", ()
-    asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute, "save_every": save_every, "on_alarm": on_alarm}
-    system = choose_system(threads, compile, spec.budget.images, device, tell, processes(os.environ), **asked)
-    order = Order(spec, seed, label, Path(out), system, hashes, say is None, label, "", levers, most_skipped)
+    asked = {
+        "mesh": mesh,
+        "microbatch": microbatch,
+        "recompute": recompute,
+        "save_every": save_every,
+        "on_alarm": on_alarm,
+    }
+    system = choose_system(
+        threads, compile, spec.budget.images, device, tell, processes(os.environ), **asked
+    )
+    order = Order(
+        spec, seed, label, Path(out), system, hashes, say is None, label, "", levers, most_skipped
+    )
     drawn = PreviewPlan(tuple(preview_prompts), preview_every)
     result, _ = train_run(order, tell, track, drawn, keep_checkpoints, timeout or TIMEOUT)
     return FinishedRun.of(result, paths)
@@ -172,9 +194,10 @@ def sample(
 
         pictures = sample(run, ["a large red circle at the top left."], guidance=3.0)
 
-    A run is what `train` returned, a folder, or the beginning of a key under `out`; one text alone is one prompt; `size` is
-    a text, "48x32" (width and height), or the numbers (height, width). Words that the text encoder does not know, and what
-    it cut off a long prompt, are told as warnings.
+    A run is what `train` returned, a folder, or the beginning of a key under `out`; one text alone
+    is one prompt; `size` is a text, "48x32" (width and height), or the numbers (height, width).
+    Words that the text encoder does not know, and what it cut off a long prompt, are told as
+    warnings.
     """
     from fulcrum.levers.catalog import with_files
     from fulcrum.networks.text import misread, readable
@@ -186,7 +209,10 @@ def sample(
     alone = isinstance(prompts, str) or not isinstance(prompts, Iterable)
     wanted: list[Any] = [prompts] if alone else list(prompts)
     if not wanted or not all(isinstance(prompt, str) for prompt in wanted):
-        raise BadInput(f"expected one prompt or more, as text, found {prompts!r}", 'such as ["a large red circle."]')
+        raise BadInput(
+            f"expected one prompt or more, as text, found {prompts!r}",
+            'such as ["a large red circle."]',
+        )
     fillers = with_files(map(Path, files))[0].fillers
     shape = None if size is None else picture_size(size)
     painter = open_painter(RunFolder(_folder(run, out)), fillers, guidance, steps, device, shape)
@@ -207,15 +233,17 @@ def measure(
     device: str = "cpu",
     say: Say | None = None,
 ) -> "Measurements":
-    """What `fulcrum measure` measures, of a trained run or of pictures: values with their intervals and cards, by name.
+    """What `fulcrum measure` measures, of a trained run or of pictures: values with their intervals
+    and cards, by name.
 
         values = measure(run, samples=1024)
         values["mmd"].value, values["mmd"].low, values["mmd"].card.better
         values = measure("photos", "other_photos", features=["lite0"])
 
-    Without a `reference`, a run: `samples` held-out prompts are drawn. With one, two sets of pictures: folders, tar shards,
-    an .npz, or arrays (N, H, W, 3). `features` name the networks to measure with; a run's own is always among them.
-    `files` hold your own fillers (a run) or your own metrics (two sets).
+    Without a `reference`, a run: `samples` held-out prompts are drawn. With one, two sets of
+    pictures: folders, tar shards, an .npz, or arrays (N, H, W, 3). `features` name the networks to
+    measure with; a run's own is always among them. `files` hold your own fillers (a run) or your
+    own metrics (two sets).
     """
     from fulcrum.notebook import Measurements
     from fulcrum.training.dist.choose_system import device_named
@@ -227,8 +255,13 @@ def measure(
         from fulcrum.measure.user_metrics import choose_comparisons
 
         comparisons = choose_comparisons(features, paths, (), where)
-        with as_picture_set(pictures, "the pictures") as drawn, as_picture_set(reference, "the reference") as held:
-            return Measurements(measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics)
+        with (
+            as_picture_set(pictures, "the pictures") as drawn,
+            as_picture_set(reference, "the reference") as held,
+        ):
+            return Measurements(
+                measure_sets(drawn, held, comparisons, Path(out) / "cache" / "features").metrics
+            )
     from fulcrum.levers.catalog import with_files
     from fulcrum.measure.evaluation import judges_among, measure_run
     from fulcrum.spec.edit import read
@@ -236,7 +269,9 @@ def measure(
 
     judges, folder = judges_among(features), RunFolder(_folder(pictures, out))
     run = read(folder.about()["run"], with_files(paths)[0].fillers)
-    return Measurements(measure_run(folder, run, samples, Path(out) / "cache", judges, where, say or _unheard, None))
+    return Measurements(
+        measure_run(folder, run, samples, Path(out) / "cache", judges, where, say or _unheard, None)
+    )
 
 
 def study(
@@ -246,13 +281,15 @@ def study(
     files: Files = (),
     say: Say | None = None,
 ) -> "Study":
-    """Run a study and return its result: effects, cells, verdicts. Finished cells are not run again.
+    """Run a study and return its result: effects, cells, verdicts. Finished cells are not run
+    again.
 
         result = study("quick")
         [(effect.arm, effect.mean, effect.verdict) for effect in result.effects]
         result.effects.of(metric="attribute_f1").frame()  # pandas; .records() without it
 
-    A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its report is `result.page`.
+    A plan is a TOML file, the name of a shipped one, the same fields as a mapping, or a Plan. Its
+    report is `result.page`.
     """
     from fulcrum.levers.catalog import with_files
     from fulcrum.notebook import Study
@@ -267,12 +304,16 @@ def study(
     elif isinstance(plan, Mapping):
         plan = from_person(plan, "the plan")
     elif not isinstance(plan, Plan):
-        raise BadInput(f"expected a plan: a file, a mapping or a Plan, found {type(plan).__name__}", EXAMPLE)
+        raise BadInput(
+            f"expected a plan: a file, a mapping or a Plan, found {type(plan).__name__}", EXAMPLE
+        )
     paths = tuple(map(Path, files))
     known, hashes = with_files(paths)
     tell = say or _unheard
     compiles = plan.compile and compiles_here(tell)
-    result, page = run(plan, known, Path(out), "", tell, files=paths, user_files=hashes, compile_blocks=compiles)
+    result, page = run(
+        plan, known, Path(out), "", tell, files=paths, user_files=hashes, compile_blocks=compiles
+    )
     return Study.of(result, page)
 
 
@@ -281,7 +322,10 @@ def _described(run: object) -> "RunSpec":
     from fulcrum.spec.run import RunSpec
 
     if not isinstance(run, RunSpec):
-        raise BadInput(f"expected the description of a run, found {type(run).__name__}", 'such as phrase("spark + muon")')
+        raise BadInput(
+            f"expected the description of a run, found {type(run).__name__}",
+            'such as phrase("spark + muon")',
+        )
     return run
 
 
@@ -292,7 +336,10 @@ def _folder(run: object, out: Path | str) -> Path:
     if isinstance(run, str | Path):
         return find_run(str(run), Path(out))
     if not isinstance(run, TrainedRun):
-        raise BadInput(f"expected a run, found {type(run).__name__}", "pictures are measured against a reference")
+        raise BadInput(
+            f"expected a run, found {type(run).__name__}",
+            "pictures are measured against a reference",
+        )
     return run.folder
 
 
@@ -315,7 +362,11 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("fulcrum-lab")
-    homes = {"Lever": "fulcrum.levers.base", "Card": "fulcrum.levers.base", "put": "fulcrum.spec.edit"}
+    homes = {
+        "Lever": "fulcrum.levers.base",
+        "Card": "fulcrum.levers.base",
+        "put": "fulcrum.spec.edit",
+    }
     if name in homes:
         return getattr(import_module(homes[name]), name)
     raise AttributeError(f"module 'fulcrum' has no attribute '{name}'")

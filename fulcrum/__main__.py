@@ -1,4 +1,5 @@
-"""python -m fulcrum: the command line, for launchers that want a module (torchrun -m fulcrum train ...)."""
+"""python -m fulcrum: the command line, for launchers that want a module (torchrun -m fulcrum train
+...)."""
 
 from fulcrum.cli import main
 

@@ -1,6 +1,8 @@
-"""What the public functions hand back: runs, pictures, measurements and studies that show themselves in a notebook.
+"""What the public functions hand back: runs, pictures, measurements and studies that show
+themselves in a notebook.
 
-Every text that came from a file or a person is escaped before it becomes HTML; prompts under pictures are pixels.
+Every text that came from a file or a person is escaped before it becomes HTML; prompts under
+pictures are pixels.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class FinishedRun(TrainedRun):
         return run
 
     def sample(self, *prompts: str | Sequence[str], seed: int = 0, **settings: Any) -> Pictures:
-        """Pictures of these prompts; `settings` are those of `fulcrum.sample`: guidance, steps, size, device."""
+        """Pictures of these prompts; `settings` are those of `fulcrum.sample`: guidance, steps,
+        size, device."""
         import fulcrum
 
         texts = tuple(text for one in prompts for text in ([one] if isinstance(one, str) else one))
@@ -49,12 +52,15 @@ class FinishedRun(TrainedRun):
         """What `fulcrum measure` measures of it; `settings` are those of `fulcrum.measure`."""
         import fulcrum
 
-        return fulcrum.measure(self, samples=samples, out=self.folder.parent, **{"files": self.files, **settings})
+        return fulcrum.measure(
+            self, samples=samples, out=self.folder.parent, **{"files": self.files, **settings}
+        )
 
     def __repr__(self) -> str:
         return (
-            f"run {self.key[:8]}: {self.result.get('phrase', '')}, seed {self.result.get('seed', '')}, "
-            f"{self.result.get('images', 0):,} images in {self.result.get('seconds', 0.0):,.0f} s, {self.folder}"
+            f"run {self.key[:8]}: {self.result.get('phrase', '')}, seed"
+            f" {self.result.get('seed', '')}, {self.result.get('images', 0):,} images in"
+            f" {self.result.get('seconds', 0.0):,.0f} s, {self.folder}"
         )
 
     def _repr_html_(self) -> str:
@@ -94,7 +100,9 @@ class Pictures:
 
     def __repr__(self) -> str:
         count, height, width, _ = self.array.shape
-        return f"{count} picture{'s' if count != 1 else ''} of {width} x {height} px, seed {self.seed}"
+        return (
+            f"{count} picture{'s' if count != 1 else ''} of {width} x {height} px, seed {self.seed}"
+        )
 
     def _repr_png_(self) -> bytes:
         """All of them on one sheet, each over its prompt."""
@@ -115,7 +123,10 @@ class Measurements(dict[str, Measured]):
         """A row for each metric."""
         facts = [{"value": one.value, "low": one.low, "high": one.high} for one in self.values()]
         cards = [{"better": one.card.better, "n": one.card.n} for one in self.values()]
-        return [{"metric": name, **fact, **card} for name, fact, card in zip(self, facts, cards, strict=True)]
+        return [
+            {"metric": name, **fact, **card}
+            for name, fact, card in zip(self, facts, cards, strict=True)
+        ]
 
     def frame(self) -> Any:
         """As a data frame of pandas."""
@@ -123,7 +134,12 @@ class Measurements(dict[str, Measured]):
 
     def _repr_html_(self) -> str:
         rows = [
-            [one["metric"], _number(one["value"]), f"[{_number(one['low'])}, {_number(one['high'])}]", one["better"]]
+            [
+                one["metric"],
+                _number(one["value"]),
+                f"[{_number(one['low'])}, {_number(one['high'])}]",
+                one["better"],
+            ]
             for one in self.records()
         ]
         return table(["metric", "value", "95 %", "better"], rows)
@@ -132,11 +148,17 @@ class Measurements(dict[str, Measured]):
 class Effects(tuple[Effect, ...]):
     """The effects of a study, one record for each arm, metric and what was held equal."""
 
-    def of(self, metric: str | None = None, arm: str | None = None, unit: str | None = None) -> Effects:
+    def of(
+        self, metric: str | None = None, arm: str | None = None, unit: str | None = None
+    ) -> Effects:
         """Those of a metric, an arm, or what was held equal."""
         asked = {"metric": metric, "arm": arm, "unit": unit}
         wanted = {name: value for name, value in asked.items() if value is not None}
-        return Effects(one for one in self if all(getattr(one, name) == value for name, value in wanted.items()))
+        return Effects(
+            one
+            for one in self
+            if all(getattr(one, name) == value for name, value in wanted.items())
+        )
 
     def records(self) -> list[dict[str, Any]]:
         return [one.model_dump() for one in self]
@@ -158,7 +180,9 @@ class Effects(tuple[Effect, ...]):
             ]
             for one in self
         ]
-        return table(["arm", "metric", "change", "interval", "pairs", "p, corrected", "verdict"], rows)
+        return table(
+            ["arm", "metric", "change", "interval", "pairs", "p, corrected", "verdict"], rows
+        )
 
 
 class Study(StudyResult):
@@ -181,8 +205,9 @@ class Study(StudyResult):
         effects = Effects(self.effects).of(metric=self.plan.primary_metric, unit="images")
         cells = f"{self.progress.done} of {self.progress.total} cells done"
         return (
-            f"<p><b>{_text(self.title)}</b> · {_text(self.state)}, {cells}</p>{effects._repr_html_()}"
-            f"<p>report: <code>{_text(self.page.resolve())}</code></p>"
+            f"<p><b>{_text(self.title)}</b> · {_text(self.state)},"
+            f" {cells}</p>{effects._repr_html_()}<p>report:"
+            f" <code>{_text(self.page.resolve())}</code></p>"
         )
 
 
@@ -191,7 +216,8 @@ def frame_of(records: list[dict[str, Any]]) -> Any:
         from pandas import DataFrame
     except ImportError:
         raise BadInput(
-            "a data frame needs pandas, which is not installed", f"{install_extra('notebook')}, or take .records()"
+            "a data frame needs pandas, which is not installed",
+            f"{install_extra('notebook')}, or take .records()",
         ) from None
     return DataFrame.from_records(records)
 
@@ -199,8 +225,12 @@ def frame_of(records: list[dict[str, Any]]) -> Any:
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """An HTML table; whatever it is given is shown as text."""
     names = "".join(f"<th>{_text(name)}</th>" for name in head)
-    lines = "".join("<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows)
-    return f"<table>{f'<thead><tr>{names}</tr></thead>' if head else ''}<tbody>{lines}</tbody></table>"
+    lines = "".join(
+        "<tr>" + "".join(f"<td>{_text(value)}</td>" for value in row) + "</tr>" for row in rows
+    )
+    return (
+        f"<table>{f'<thead><tr>{names}</tr></thead>' if head else ''}<tbody>{lines}</tbody></table>"
+    )
 
 
 def _text(value: object) -> str:

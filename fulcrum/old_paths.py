@@ -1,7 +1,7 @@
 """Former import paths of public modules: each is an alias of the module that replaced it.
 
-A user's file keeps its hash in the keys of runs, so it must not be edited when a module of Fulcrum moves. The table holds
-every module of docs/decisions/0020-public-api.md that has moved.
+A user's file keeps its hash in the keys of runs, so it must not be edited when a module of Fulcrum
+moves. The table holds every module of docs/decisions/0020-public-api.md that has moved.
 """
 
 import sys
@@ -29,11 +29,13 @@ FORMER_PATHS = {
     "fulcrum.spec.seam": "fulcrum.spec.slots",
     "fulcrum.train.fillers": "fulcrum.training.fillers",
 }
-FORMER_ROOMS = {path.rpartition(".")[0] for path in FORMER_PATHS}  # asked for only where no such room exists
+# asked for only where no such room exists
+FORMER_ROOMS = {path.rpartition(".")[0] for path in FORMER_PATHS}
 
 
 class FormerPaths(MetaPathFinder, Loader):
-    """Find a former path after every other finder has failed, and put the module of today in its place."""
+    """Find a former path after every other finder has failed, and put the module of today in its
+    place."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -50,7 +52,8 @@ class FormerPaths(MetaPathFinder, Loader):
 
 
 def keep_former_paths() -> None:
-    """Install the finder, and load the former room `fulcrum.train` before the function of that name is bound."""
+    """Install the finder, and load the former room `fulcrum.train` before the function of that name
+    is bound."""
     if not any(isinstance(finder, FormerPaths) for finder in sys.meta_path):
         sys.meta_path.append(FormerPaths())
     import_module("fulcrum.train")

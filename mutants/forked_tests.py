@@ -1,7 +1,9 @@
-"""Tests run in a fork of a process that has imported torch and no part of fulcrum: a second for each, not ten.
+"""Tests run in a fork of a process that has imported torch and no part of fulcrum: a second for
+each, not ten.
 
-The fork imports the package from a copy of the tree, mutated or not, or finds it imported and swaps a function. It says
-which tests passed, how long they took, which one failed and by what; when asked also which lines each of them reached.
+The fork imports the package from a copy of the tree, mutated or not, or finds it imported and swaps
+a function. It says which tests passed, how long they took, which one failed and by what; when asked
+also which lines each of them reached.
 """
 
 import gc
@@ -24,17 +26,36 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PLUGINS = ("pytest_timeout", "xdist.plugin")  # of pytest; what else is installed takes half a second to find
+# of pytest; what else is installed takes half a second to find
+PLUGINS = ("pytest_timeout", "xdist.plugin")
 WARM = (
-    *("numpy", "scipy.special", "scipy.stats", "torch", "torch.distributed", "torch.distributed.tensor", "pydantic"),
-    *("safetensors.torch", "PIL.Image", "jinja2", "typer", "rich.console", "rich.progress", "yaml", "pytest"),
+    *(
+        "numpy",
+        "scipy.special",
+        "scipy.stats",
+        "torch",
+        "torch.distributed",
+        "torch.distributed.tensor",
+        "pydantic",
+    ),
+    *(
+        "safetensors.torch",
+        "PIL.Image",
+        "jinja2",
+        "typer",
+        "rich.console",
+        "rich.progress",
+        "yaml",
+        "pytest",
+    ),
     *PLUGINS,
 )
 _IMPORTED: dict[str, list[FunctionType]] = {}  # file -> functions, once the package is imported
 SLEEPING = 20.0  # times the seconds that tests may compute: they may take, on a busy machine
 BUSY = 4.0  # seconds of a test that count as one: others use the machine, or it waits
 STILL = 20.0  # seconds in which nothing that a run started computes: it waits for what never comes
-MEMORY = 6 << 30  # bytes that a mutant may take: one that asks for the whole machine must not get it
+# bytes that a mutant may take: one that asks for the whole machine must not get it
+MEMORY = 6 << 30
 
 
 class Ending(NamedTuple):
@@ -47,7 +68,8 @@ class Ending(NamedTuple):
 
     @property
     def asserted(self) -> bool:
-        """Did a test fail because something was not as it says, rather than because nothing ran at all?"""
+        """Did a test fail because something was not as it says, rather than because nothing ran at
+        all?"""
         return self.fault in ("AssertionError", "Failed")
 
 
@@ -61,7 +83,8 @@ def warm_up() -> None:
 
 
 def warm_package(tree: Path) -> None:
-    """Import the package of a tree too: forks then need a second less. What is changed in a function, they swap in."""
+    """Import the package of a tree too: forks then need a second less. What is changed in a
+    function, they swap in."""
     _only_from(tree)
     for path in sorted((tree / "fulcrum").rglob("*.py")):
         name = ".".join(path.relative_to(tree).with_suffix("").parts)
@@ -73,14 +96,18 @@ def warm_package(tree: Path) -> None:
 
 
 def know_functions(folder: Path) -> None:
-    """Note the functions of all modules of a folder that are imported, wherever decorators have put them."""
+    """Note the functions of all modules of a folder that are imported, wherever decorators have put
+    them."""
     for one in gc.get_objects():
         if type(one) is FunctionType and one.__code__.co_filename.startswith(str(folder)):
             _IMPORTED.setdefault(one.__code__.co_filename, []).append(one)
 
 
 def _only_from(tree: Path) -> None:
-    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree))]
+    sys.path[:] = [
+        str(tree),
+        *(entry for entry in sys.path if Path(entry or ".").resolve() not in (ROOT, tree)),
+    ]
 
 
 class Swap(NamedTuple):
@@ -94,7 +121,9 @@ class Swap(NamedTuple):
 def swap(tree: Path, file: str, before: str, after: str) -> None:
     """Give the functions of a module that is imported the code that they have now."""
     path = str(tree / file)
-    old, new = (_functions(compile(text, path, "exec", dont_inherit=True)) for text in (before, after))
+    old, new = (
+        _functions(compile(text, path, "exec", dont_inherit=True)) for text in (before, after)
+    )
     changed = {place: code for place, code in new.items() if old.get(place) != code}
     swapped = 0
     for function in _IMPORTED.get(path, ()):
@@ -128,11 +157,13 @@ def run_tests(
     swapped: Swap | None = None,
     anew: bool = False,
 ) -> Ending:
-    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, of which the seconds are known.
+    """Run test files (or single tests, FILE::NAME) of a tree; `only` some of them, of which the
+    seconds are known.
 
-    They end at the first failure and after `seconds` of computing (others may use the machine too); where they are
-    `watched`, failures do not end them, lines are noted, and what was known when the time was over is told. Where
-    the package is imported already, functions can be `swapped`, or all of it imported `anew`.
+    They end at the first failure and after `seconds` of computing (others may use the machine too);
+    where they are `watched`, failures do not end them, lines are noted, and what was known when the
+    time was over is told. Where the package is imported already, functions can be `swapped`, or all
+    of it imported `anew`.
     """
     place = Path(tempfile.mkdtemp(prefix="mutant-"))
     pid = os.fork()
@@ -163,7 +194,8 @@ def run_tests(
 
 
 def _waited(pid: int, seconds: float) -> int:
-    """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it started."""
+    """Until the fork ends; the signal that ended it, or 0. At the limit it ends with all that it
+    started."""
     now, code = time.monotonic(), 0
     deadline, still_since, look, used = now + seconds, now, now, -1
     while now < min(deadline, still_since + STILL):
@@ -192,7 +224,8 @@ def _computed(pid: int) -> int:
         with suppress(OSError):  # it has just ended
             words = place.read_text().rsplit(")", 1)[1].split()
             one = int(place.parent.name)
-            parents[one], ticks[one] = int(words[1]), sum(map(int, words[11:15]))  # its own, and of children that ended
+            # its own, and of children that ended
+            parents[one], ticks[one] = int(words[1]), sum(map(int, words[11:15]))
     ours = {pid}
     while more := {one for one, parent in parents.items() if parent in ours} - ours:
         ours |= more
@@ -206,26 +239,53 @@ def _cpu_seconds() -> float:
 
 
 def _child(
-    tree: Path, files: list[str], only: Mapping[str, float] | None, place: Path, seconds: float, watched: bool
+    tree: Path,
+    files: list[str],
+    only: Mapping[str, float] | None,
+    place: Path,
+    seconds: float,
+    watched: bool,
 ) -> int:
     import pytest
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     used = int(time.process_time())
-    resource.setrlimit(resource.RLIMIT_CPU, (used + int(4 * seconds if watched else seconds) + 1,) * 2)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (used + int(4 * seconds if watched else seconds) + 1,) * 2
+    )
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(silent, stream)
-    os.environ |= {"PYTHONPATH": str(tree), "TMPDIR": str(place), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    os.environ |= {
+        "PYTHONPATH": str(tree),
+        "TMPDIR": str(place),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     tempfile.tempdir = str(place)
     os.chdir(tree)
     _only_from(tree)
     watcher = _Watcher(tree, only, seconds if watched else None)
     stop = [] if watched else ["-x"]
-    options = ["-q", *stop, "-p", "no:cacheprovider", "--basetemp", str(place / "base"), "-c", "pyproject.toml"]
-    options += ["-m", "not slow", "-o", "addopts=--import-mode=importlib --strict-markers --timeout=300"]
-    code = pytest.main([*options, *files], plugins=[watcher, *(sys.modules[name] for name in PLUGINS)])
+    options = [
+        "-q",
+        *stop,
+        "-p",
+        "no:cacheprovider",
+        "--basetemp",
+        str(place / "base"),
+        "-c",
+        "pyproject.toml",
+    ]
+    options += [
+        "-m",
+        "not slow",
+        "-o",
+        "addopts=--import-mode=importlib --strict-markers --timeout=300",
+    ]
+    code = pytest.main(
+        [*options, *files], plugins=[watcher, *(sys.modules[name] for name in PLUGINS)]
+    )
     ended = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.INTERRUPTED)
     if not watcher.failed and code not in ended:
         watcher.failed, watcher.fault = "collection", pytest.ExitCode(code).name
@@ -235,7 +295,8 @@ def _child(
 
 
 class _Watcher:
-    """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is reached."""
+    """A plug-in of pytest: leaves out what is not asked for, notes what passes, fails, and is
+    reached."""
 
     def __init__(self, tree: Path, only: Mapping[str, float] | None, watched: float | None) -> None:
         self.root, self.only = str(tree / "fulcrum") + os.sep, only
@@ -248,11 +309,17 @@ class _Watcher:
         self.spent, self.since = dict[str, float](), 0.0
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Files in their order, since their tests share what they make; of each the quickest first."""
+        """Files in their order, since their tests share what they make; of each the quickest
+        first."""
         if (only := self.only) is not None:
-            files = {file: place for place, file in enumerate(dict.fromkeys(_file(item.nodeid) for item in items))}
+            files = {
+                file: place
+                for place, file in enumerate(dict.fromkeys(_file(item.nodeid) for item in items))
+            }
             wanted = [item for item in items if item.nodeid in only]
-            items[:] = sorted(wanted, key=lambda item: (files[_file(item.nodeid)], only[item.nodeid]))
+            items[:] = sorted(
+                wanted, key=lambda item: (files[_file(item.nodeid)], only[item.nodeid])
+            )
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.since = _cpu_seconds()
@@ -274,7 +341,9 @@ class _Watcher:
         kind = "" if call.excinfo is None else call.excinfo.type.__name__
         if kind in ("", "Skipped"):
             if call.when == "call" and not kind:
-                self.passed[item.nodeid] = max(_cpu_seconds() - self.since, self.spent[item.nodeid] / BUSY)
+                self.passed[item.nodeid] = max(
+                    _cpu_seconds() - self.since, self.spent[item.nodeid] / BUSY
+                )
             return
         self.passed.pop(item.nodeid, None)
         if not self.failed:

@@ -1,7 +1,8 @@
-"""Every small change that is made to a file of the package, one at a time: an operator, a number, a word, a statement.
+"""Every small change that is made to a file of the package, one at a time: an operator, a number, a
+word, a statement.
 
-Left alone are annotations, messages of errors, `assert` (for the type checker here) and text: a changed letter tells
-nothing about a promise.
+Left alone are annotations, messages of errors, `assert` (for the type checker here) and text: a
+changed letter tells nothing about a promise.
 """
 
 import ast
@@ -33,8 +34,19 @@ COMPUTED: dict[type[ast.operator], tuple[str, str]] = {
     ast.LShift: ("<<", ">>"),
     ast.RShift: (">>", "<<"),
 }
-WORDS = {"min": "max", "max": "min", "all": "any", "any": "all", "minimum": "maximum", "maximum": "minimum", "sin": "cos",
-         "cos": "sin", "floor": "ceil", "ceil": "floor", "mean": "sum"}  # fmt: skip
+WORDS = {
+    "min": "max",
+    "max": "min",
+    "all": "any",
+    "any": "all",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "sin": "cos",
+    "cos": "sin",
+    "floor": "ceil",
+    "ceil": "floor",
+    "mean": "sum",
+}
 
 
 TYPES = ("Annotated", "Literal", "dict", "list", "tuple", "Mapping")
@@ -58,7 +70,8 @@ class TextChange(NamedTuple):
 
 
 def changes_of(text: str) -> list[TextChange]:
-    """All changes of a file, in the order of their places; each gives a text that still compiles."""
+    """All changes of a file, in the order of their places; each gives a text that still
+    compiles."""
     changes = sorted(set(_Finder(text).changes), key=lambda one: (one.begin, one.end, one.after))
     return [one for one in changes if _compiles(one.applied(text))]
 
@@ -85,12 +98,16 @@ class _Finder(ast.NodeVisitor):
 
     def span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
         assert node.end_lineno is not None and node.end_col_offset is not None
-        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+        return self.offset(node.lineno, node.col_offset), self.offset(
+            node.end_lineno, node.end_col_offset
+        )
 
     def add(self, begin: int, end: int, after: str) -> None:
         line = self.text.count("\n", 0, begin) + 1
         column, before = begin - self.starts[line - 1], self.text[begin:end]
-        self.changes.append(TextChange(line, column, begin, end, before, after, self.lines, self.depth > 0))
+        self.changes.append(
+            TextChange(line, column, begin, end, before, after, self.lines, self.depth > 0)
+        )
 
     def between(self, left: ast.expr, right: ast.expr, pattern: str, after: str) -> None:
         begin, end = self.span(left)[1], self.span(right)[0]
@@ -105,7 +122,8 @@ class _Finder(ast.NodeVisitor):
         super().visit(node)
 
     def generic_visit(self, node: ast.AST) -> None:
-        """Children in order; after each statement inside another the lines are those of that other again."""
+        """Children in order; after each statement inside another the lines are those of that other
+        again."""
         for child in ast.iter_child_nodes(node):
             before = self.lines
             self.visit(child)
@@ -137,7 +155,10 @@ class _Finder(ast.NodeVisitor):
         self.depth = depth
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        for value in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):
+        for value in (
+            *node.args.defaults,
+            *(one for one in node.args.kw_defaults if one is not None),
+        ):
             self.visit(value)
         self.depth += 1
         for statement in node.body:
@@ -156,17 +177,25 @@ class _Finder(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         begin, end = self.span(node.test)
         if "TYPE_CHECKING" not in self.text[begin:end]:
-            self.add(begin, begin, "not ") if not isinstance(node.test, ast.BoolOp | ast.NamedExpr | ast.IfExp) else None
+            (
+                self.add(begin, begin, "not ")
+                if not isinstance(node.test, ast.BoolOp | ast.NamedExpr | ast.IfExp)
+                else None
+            )
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+        for left, operator, right in zip(
+            [node.left, *node.comparators], node.ops, node.comparators, strict=False
+        ):
             pattern, after = COMPARED[type(operator)]
             self.between(left, right, rf"\b{pattern}\b" if pattern[0].isalpha() else pattern, after)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        text = isinstance(node.left, ast.JoinedStr) or isinstance(getattr(node.left, "value", None), str | bytes)
+        text = isinstance(node.left, ast.JoinedStr) or isinstance(
+            getattr(node.left, "value", None), str | bytes
+        )
         if type(node.op) in COMPUTED and not text:
             self.between(node.left, node.right, *COMPUTED[type(node.op)])
         self.generic_visit(node)
@@ -201,7 +230,9 @@ class _Finder(ast.NodeVisitor):
             self.add(*self.span(node), repr(value * 2 if value else 1.0))
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = (
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        )
         if name in WORDS:
             end = self.span(node.func)[1]
             self.add(end - len(name), end, WORDS[name])

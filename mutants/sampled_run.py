@@ -1,4 +1,5 @@
-"""A seeded sample of all mutants of the rooms on which everything rests, each against the tests that execute it.
+"""A seeded sample of all mutants of the rooms on which everything rests, each against the tests
+that execute it.
 
 Outcomes are lines of one file; a run that was stopped goes on where it stood.
 """
@@ -23,17 +24,21 @@ ROOMS = {  # folders and files, by name, wherever they are in the package
     "checkpoints": ("saved",),
 }
 QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
-FIRST, TESTS = 6.0, 15.0  # seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`
+# seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`
+FIRST, TESTS = 6.0, 15.0
 
 
 def files_of(room: str, root: Path = ROOT) -> list[Path]:
-    """Return the files that a group of rooms consists of: all below a folder, or a file of that name."""
+    """Return the files that a group of rooms consists of: all below a folder, or a file of that
+    name."""
     found: dict[str, list[Path]] = {name: [] for name in ROOMS[room]}
     for path in sorted((root / "fulcrum").rglob("*.py")):
         for name in found.keys() & path.relative_to(root / "fulcrum").parts:
             found[name].append(path)
     if missing := [name for name, files in found.items() if not files]:
-        raise LookupError(f"the package has no folder or file named {', '.join(missing)}: mend ROOMS")
+        raise LookupError(
+            f"the package has no folder or file named {', '.join(missing)}: mend ROOMS"
+        )
     return sorted({path for files in found.values() for path in files})
 
 
@@ -72,7 +77,12 @@ def outcomes(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def go_on(
-    folder: Path, place: Path, chosen: Sequence[SampledMutant], seconds: float, again: bool, say: Callable[[str], None]
+    folder: Path,
+    place: Path,
+    chosen: Sequence[SampledMutant],
+    seconds: float,
+    again: bool,
+    say: Callable[[str], None],
 ) -> None:
     """Run mutants that have no outcome yet, for some seconds; `again`: those that survived."""
     results, deadline = folder / "outcomes.jsonl", time.monotonic() + seconds
@@ -80,7 +90,9 @@ def go_on(
     warm_package(tree.path)
     reach, known = Reach(tree.path, folder / "reach", again, say), outcomes(results)
     survived = [name for name, one in known.items() if one["end"] in ("survived", "not reached")]
-    left = [one for one in chosen if (one.identity in survived if again else one.identity not in known)]
+    left = [
+        one for one in chosen if (one.identity in survived if again else one.identity not in known)
+    ]
     left.sort(key=lambda one: (QUICKEST.index(one.room), reach.unknown_for(one.file)))
     say(f"{len(known)} known, {len(left)} left")
     for mutant in left:
@@ -96,7 +108,10 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
     """Round after round of tests, until one fails."""
     about: dict[str, Any] = {"mutant": mutant.identity, "room": mutant.room}
     asked = dict[str, float]()
-    rounds, executed = reach.rounds(mutant.file, mutant.change, TESTS if reach.wide else FIRST), False
+    rounds, executed = (
+        reach.rounds(mutant.file, mutant.change, TESTS if reach.wide else FIRST),
+        False,
+    )
     for tests in rounds:
         executed = True
         asked |= tests
@@ -104,7 +119,8 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
             break
     else:
         ending = Ending({}, "", "", {})
-        if not executed and reach.wide:  # a compiler reads a line and does not execute it; other processes are not watched
+        # a compiler reads a line and does not execute it; other processes are not watched
+        if not executed and reach.wide:
             asked = reach.tests_for(mutant.file, mutant.change._replace(inside=False), TESTS)
             ending = _run(tree, mutant, asked) if asked else ending
     end = "killed" if ending.failed else "survived" if executed else "not reached"
@@ -113,7 +129,9 @@ def _tried(tree: TreeCopy, reach: Reach, mutant: SampledMutant) -> dict[str, Any
 
 
 def _run(tree: TreeCopy, mutant: SampledMutant, tests: dict[str, float]) -> Ending:
-    files = sorted({test.partition("::")[0] for test in tests}, key=lambda file: _quickest(file, tests))
+    files = sorted(
+        {test.partition("::")[0] for test in tests}, key=lambda file: _quickest(file, tests)
+    )
     before = (tree.path / mutant.file).read_text()
     text = mutant.change.applied(before)
     inside = mutant.change.inside
@@ -145,7 +163,10 @@ def summary(folder: Path, each: int, seed: int) -> Iterator[str]:
     for room in (*ROOMS, "all"):
         of, number = counts[room], sum(counts[room].values())
         share = f"{of['killed'] / number:.0%}" if number else ""
-        yield f"| {room} | {number} | {of['killed']} | {of['survived']} | {of['not reached']} | {share} |"
+        yield (
+            f"| {room} | {number} | {of['killed']} | {of['survived']} | {of['not reached']} |"
+            f" {share} |"
+        )
     for mutant, outcome in sorted(mine, key=lambda one: one[0].identity):
         if outcome["end"] != "killed":
             yield f"{outcome['end']} ({outcome['tests']} tests): {mutant.identity}"

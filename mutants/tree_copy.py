@@ -1,4 +1,5 @@
-"""A copy of the package and its tests in which a text is replaced: the tree itself is never touched."""
+"""A copy of the package and its tests in which a text is replaced: the tree itself is never
+touched."""
 
 import os
 import py_compile
@@ -19,7 +20,8 @@ class TreeCopy:
         self.path = folder
         for entry in sorted(ROOT.iterdir()):
             if entry.name in COPIED:
-                shutil.copytree(entry, folder / entry.name)  # with the compiled files: they are of these very texts
+                # with the compiled files: they are of these very texts
+                shutil.copytree(entry, folder / entry.name)
             elif entry.name == "pyproject.toml":
                 shutil.copy2(entry, folder / entry.name)
             elif entry.name not in LEFT_OUT:
@@ -27,7 +29,8 @@ class TreeCopy:
 
     @contextmanager
     def replaced(self, file: str, text: str) -> Iterator[None]:
-        """`file` holds `text` as long as the block runs. What was compiled of it goes: it may seem as old."""
+        """`file` holds `text` as long as the block runs. What was compiled of it goes: it may seem
+        as old."""
         path = self.path / file
         before, compiled = path.read_text(), path.parent / "__pycache__"
         for stale in compiled.glob(f"{path.stem}.*.pyc"):
@@ -37,7 +40,8 @@ class TreeCopy:
             yield
         finally:
             path.write_text(before)
-            os.utime(path, (0, 0))  # older than any: no compiled file of the mutant can be taken for its own
+            # older than any: no compiled file of the mutant can be taken for its own
+            os.utime(path, (0, 0))
             for stale in compiled.glob(f"{path.stem}.*.pyc"):
                 stale.unlink()
             py_compile.compile(str(path))

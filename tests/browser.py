@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -25,10 +27,11 @@ FLAGS = [
     "--disable-sync",
     "--remote-debugging-pipe",
 ]
-# Chromium speaks on file descriptors 3 and 4; a little Python puts our pipe there and becomes the browser.
+# Chromium speaks on file descriptors 3 and 4; a little Python puts our pipe there and becomes the
+# browser.
 LAUNCH = (
-    "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]); "
-    "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
+    "import fcntl, os, sys; a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]);"
+    " os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 # Every visible text with its contrast against what lies under it, as WCAG counts it.
 CONTRASTS = """(() => {
@@ -49,7 +52,8 @@ CONTRASTS = """(() => {
 
 
 class Browser:
-    """One tab, driven by the DevTools protocol over a pipe; keeps what the page said and asked for."""
+    """One tab, driven by the DevTools protocol over a pipe; keeps what the page said and asked
+    for."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
@@ -64,7 +68,10 @@ class Browser:
         )
         os.close(theirs_in)
         os.close(theirs_out)
-        self.out, self.into = os.fdopen(ours_out, "wb", buffering=0), os.fdopen(ours_in, "rb", buffering=0)
+        self.out, self.into = (
+            os.fdopen(ours_out, "wb", buffering=0),
+            os.fdopen(ours_in, "rb", buffering=0),
+        )
         self.rest, self.count, self.session = b"", 0, None
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -72,7 +79,9 @@ class Browser:
 
     def start(self) -> None:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -104,15 +113,25 @@ class Browser:
         return answer["result"]
 
     def open(self, page: Path | str, width: int = 1200, scheme: str = "light") -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self.loaded, self.said, self.asked = False, [], []
         self.call("Page.navigate", url=page.as_uri() if isinstance(page, Path) else page)
         while not self.loaded:
             self.read()
 
     def hurry(self, times: int) -> str:
-        """Timers of pages opened from now on run so many times faster; returns what `unhurry` takes."""
+        """Timers of pages opened from now on run so many times faster; returns what `unhurry`
+        takes."""
         source = f"const slow = setTimeout; window.setTimeout = (f, ms) => slow(f, ms / {times});"
         return str(self.call("Page.addScriptToEvaluateOnNewDocument", source=source)["identifier"])
 

@@ -1,4 +1,5 @@
-"""Studies in one process: cells without workers to wait for, measured with fewer pictures, by one cache for all of them."""
+"""Studies in one process: cells without workers to wait for, measured with fewer pictures, by one
+cache for all of them."""
 
 import json
 import tempfile
@@ -12,7 +13,8 @@ from fulcrum.studies import study as study_run
 from fulcrum.studies.runner import Lane
 from fulcrum.studies.worker import answer
 
-KEPT = tempfile.TemporaryDirectory(prefix="fulcrum-cells-")  # what cells encode and hold their pictures against
+# what cells encode and hold their pictures against
+KEPT = tempfile.TemporaryDirectory(prefix="fulcrum-cells-")
 
 
 class Here(Lane):
@@ -36,7 +38,8 @@ def all_here(patch):
 
 
 def keep_cache(out):
-    """What a study encodes is named by what decides it: a second study of the same pictures finds it, as a user's does."""
+    """What a study encodes is named by what decides it: a second study of the same pictures finds
+    it, as a user's does."""
     out.mkdir(parents=True, exist_ok=True)
     if not (out / "cache").exists():
         (out / "cache").symlink_to(Path(KEPT.name), target_is_directory=True)

@@ -1,7 +1,9 @@
-"""What tests share: a process like any other, the smallest run that has every part, and a cache for the session.
+"""What tests share: a process like any other, the smallest run that has every part, and a cache for
+the session.
 
-A test must not depend on the shell that started it. Signals, threads, the terminal and the variables that the package reads
-are set here, before torch is imported; processes that tests start inherit them.
+A test must not depend on the shell that started it. Signals, threads, the terminal and the
+variables that the package reads are set here, before torch is imported; processes that tests start
+inherit them.
 """
 
 import os
@@ -14,8 +16,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A script that a test starts must import this tree, not another one that is installed as editable.
 PYTHON_PATH = (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, PYTHON_PATH))
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-    signal.signal(number, handler)  # a job in the background of a script inherits an ignored Ctrl-C, and hands it on
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+):
+    # a job in the background of a script inherits an ignored Ctrl-C, and hands it on
+    signal.signal(number, handler)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_A_TERMINAL = (
@@ -31,7 +37,8 @@ OF_A_TERMINAL = (
 OF_FULCRUM = ("FULCRUM_SHELF", "FULCRUM_SHELF_GB", "FULCRUM_TRACEBACK", "RAY_ADDRESS")
 for name in (*OF_TORCHRUN, *OF_A_TERMINAL, *OF_FULCRUM):
     os.environ.pop(name, None)
-CACHE_HOME = tempfile.TemporaryDirectory(prefix="fulcrum-tests-")  # nothing of the user's is read or written
+# nothing of the user's is read or written
+CACHE_HOME = tempfile.TemporaryDirectory(prefix="fulcrum-tests-")
 os.environ["XDG_CACHE_HOME"] = CACHE_HOME.name
 
 import pytest  # noqa: E402
@@ -59,7 +66,8 @@ TINY = (
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Random inputs are the same in every run of a test, in any order; also those of a fixture that outlives the test."""
+    """Random inputs are the same in every run of a test, in any order; also those of a fixture that
+    outlives the test."""
     seed_everything()
     yield
     seed_everything()

@@ -1,4 +1,5 @@
-"""Stand-ins of emoji packages for tests: three tiny icon sets, names with keywords, and a renderer that draws squares."""
+"""Stand-ins of emoji packages for tests: three tiny icon sets, names with keywords, and a renderer
+that draws squares."""
 
 import io
 import json
@@ -34,11 +35,16 @@ COLOURS = ("#d02020", "#2030d0", "#20a040", "#e0d020", "#803010")
 
 def names():
     """CLDR's file: sixty names, a man and a woman of one trade, and a second name of one thing."""
-    told = [f"{colour} {word}" for word in WORDS for colour in ("red", "blue", "old")] + ["man cook", "woman cook", "ship"]
+    told = [f"{colour} {word}" for word in WORDS for colour in ("red", "blue", "old")] + [
+        "man cook",
+        "woman cook",
+        "ship",
+    ]
     return {
         "annotations": {
             "annotations": {
-                str(n): {"tts": [one], "default": ["thing", one.split()[-1], one]} for n, one in enumerate(told)
+                str(n): {"tts": [one], "default": ["thing", one.split()[-1], one]}
+                for n, one in enumerate(told)
             }
         }
     }, told
@@ -46,7 +52,10 @@ def names():
 
 def body(number, style):
     side = 6 + (number * 7 + len(style)) % 9
-    return f'<path fill="{COLOURS[number % len(COLOURS)]}" d="M1 1h{side}v{side + number % 3}h-{side}z"/>'
+    return (
+        f'<path fill="{COLOURS[number % len(COLOURS)]}" d="M1'
+        f' 1h{side}v{side + number % 3}h-{side}z"/>'
+    )
 
 
 def icon_set(style, told):
@@ -58,9 +67,17 @@ def icon_set(style, told):
             "icons": icons,
             "width": 16,
             "height": 16,
-            "aliases": {"ship": {"parent": "blue-boat"}, "turned": {"parent": "blue-boat", "hFlip": True}},
+            "aliases": {
+                "ship": {"parent": "blue-boat"},
+                "turned": {"parent": "blue-boat", "hFlip": True},
+            },
         },
-        "info.json": {"name": style.title(), "category": "Emoji", "palette": True, "license": {"spdx": "MIT"}},
+        "info.json": {
+            "name": style.title(),
+            "category": "Emoji",
+            "palette": True,
+            "license": {"spdx": "MIT"},
+        },
         "metadata.json": {"categories": {"Things & Words": list(icons)}},
         "package.json": {"version": "1.0.0"},
     }
@@ -70,7 +87,9 @@ def write_packages(folder, styles=("noto", "twemoji", "openmoji")):
     """npm's tarballs: package/... inside."""
     folder.mkdir(parents=True, exist_ok=True)
     annotations, told = names()
-    _tar(folder / "cldr-annotations-full-1.0.0.tgz", {"annotations/en/annotations.json": annotations})
+    _tar(
+        folder / "cldr-annotations-full-1.0.0.tgz", {"annotations/en/annotations.json": annotations}
+    )
     for style in styles:
         _tar(folder / f"iconify-json-{style}-1.0.0.tgz", icon_set(style, told))
     return folder

@@ -1,7 +1,8 @@
-"""Which process runs which test: a file's tests go to one, so that its costly fixtures are made once.
+"""Which process runs which test: a file's tests go to one, so that its costly fixtures are made
+once.
 
-The marks of `--dist loadgroup` do this no more: xdist 3.8 writes them where pytest 9.2 does not look, and every test goes
-to the next free process, without a word.
+The marks of `--dist loadgroup` do this no more: xdist 3.8 writes them where pytest 9.2 does not
+look, and every test goes to the next free process, without a word.
 """
 
 import pytest

@@ -1,10 +1,10 @@
 """A patch of a module of the package must have a reader: a patch that nobody reads proves nothing.
 
-`monkeypatch.setattr(module, "NAME", value)` changes only code that looks `NAME` up in that module after the patch:
-a function of the module itself, or code elsewhere that reads `module.NAME` or imports it, inside a function or where
-a script begins.
-When code moves, a patch can lose its reader, and its test would pass silently. Scripts that tests start assign to
-modules directly: `written_patches` finds these in the source.
+`monkeypatch.setattr(module, "NAME", value)` changes only code that looks `NAME` up in that module
+after the patch: a function of the module itself, or code elsewhere that reads `module.NAME` or
+imports it, inside a function or where a script begins. When code moves, a patch can lose its
+reader, and its test would pass silently. Scripts that tests start assign to modules directly:
+`written_patches` finds these in the source.
 """
 
 import ast
@@ -32,7 +32,9 @@ def install_guard() -> None:
     """Check every `setattr` of every MonkeyPatch from now on."""
     plain = pytest.MonkeyPatch.setattr
 
-    def setattr_checked(self: pytest.MonkeyPatch, target: Any, name: Any, *value: Any, **options: Any) -> None:
+    def setattr_checked(
+        self: pytest.MonkeyPatch, target: Any, name: Any, *value: Any, **options: Any
+    ) -> None:
         if isinstance(target, str):
             require_reader(*resolved(target))
         else:
@@ -55,7 +57,8 @@ def resolved(dotted: str) -> tuple[object, str]:
 
 
 def require_reader(target: object, name: str) -> None:
-    """Raise an AssertionError if `target` is a module of the package and no code reads the patched name."""
+    """Raise an AssertionError if `target` is a module of the package and no code reads the patched
+    name."""
     if not isinstance(target, ModuleType) or target.__name__.split(".")[0] != PACKAGE:
         return
     module = target.__name__
@@ -77,7 +80,8 @@ def names_read_in(module: str) -> frozenset[str]:
 
 
 def globals_of(code: CodeType, *, called_later: bool) -> Iterator[str]:
-    """Yield the globals that are read after import: bodies of modules and classes have run by then."""
+    """Yield the globals that are read after import: bodies of modules and classes have run by
+    then."""
     if called_later:
         for one in get_instructions(code):
             if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -99,7 +103,8 @@ def is_read_elsewhere(module: str, name: str) -> bool:
 
 
 def reads_attribute(tree: ast.AST, module: str, name: str) -> bool:
-    """Return whether a source imports `name` from `module` inside a function, or reads `module.name`."""
+    """Return whether a source imports `name` from `module` inside a function, or reads
+    `module.name`."""
     parent, _, own = module.rpartition(".")
     aliases = {module}
     for node in ast.walk(tree):
@@ -107,10 +112,14 @@ def reads_attribute(tree: ast.AST, module: str, name: str) -> bool:
             aliases |= {one.asname for one in node.names if one.name == module and one.asname}
         elif isinstance(node, ast.ImportFrom) and node.module == parent:
             aliases |= {one.asname or one.name for one in node.names if one.name == own}
-    functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTION) or begins_script(node)]
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, FUNCTION) or begins_script(node)
+    ]
     inner = [node for function in functions for node in ast.walk(function)]
     imported = any(
-        isinstance(node, ast.ImportFrom) and node.module == module and any(one.name == name for one in node.names)
+        isinstance(node, ast.ImportFrom)
+        and node.module == module
+        and any(one.name == name for one in node.names)
         for node in inner
     )
     return imported or any(
@@ -123,7 +132,8 @@ def reads_attribute(tree: ast.AST, module: str, name: str) -> bool:
 
 
 def written_patches(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield module and name of every patch of the package that a source spells out, also of scripts in its strings."""
+    """Yield module and name of every patch of the package that a source spells out, also of scripts
+    in its strings."""
     modules = imported_modules(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):

@@ -31,11 +31,16 @@ def test_tests_share_only_within_their_folder():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             modules += [name.name for name in node.names] if isinstance(node, ast.Import) else []
-            wrong += [f"{path.relative_to(ROOT)}: {name}" for name in modules if _elsewhere(name, own)]
+            wrong += [
+                f"{path.relative_to(ROOT)}: {name}" for name in modules if _elsewhere(name, own)
+            ]
     assert not wrong
 
 
 def _elsewhere(module: str, own: str) -> bool:
-    """Is it a module of the tests that lies in another of their folders? What all share lies at their root."""
-    folder = module.rpartition(".")[0] if (ROOT / f"{module.replace('.', '/')}.py").is_file() else module
+    """Is it a module of the tests that lies in another of their folders? What all share lies at
+    their root."""
+    folder = (
+        module.rpartition(".")[0] if (ROOT / f"{module.replace('.', '/')}.py").is_file() else module
+    )
     return module.split(".")[0] == "tests" and folder not in ("tests", own)

@@ -19,7 +19,18 @@ def test_a_file_and_the_laws_of_a_lever_stay_together(tmp_path):
     for name, part in (("one", "''"), ("two", "''"), ("law", "lever")):
         (tmp_path / f"test_{name}.py").write_text(TESTS.format(name=name, part=part))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-p", "tests.one_process_per_file", "-q"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            "-p",
+            "tests.one_process_per_file",
+            "-q",
+        ],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
         capture_output=True,

@@ -90,18 +90,21 @@ def test_the_guard_is_on_for_the_package(monkeypatch) -> None:
         monkeypatch.setattr(remote_cache, "absent", 0, raising=False)
 
 
-@pytest.mark.parametrize(("text", "reads"), [
-    ("def f():\n    from a.b import c", True),
-    ("from a.b import c\ndef f():\n    return c", False),
-    ("from a import b\ndef f():\n    return b.c", True),
-    ("from a import b as d\ndef f():\n    return d.c()", True),
-    ("import a.b\ndef f():\n    return a.b.c", True),
-    ("import a.b as d\nf = lambda: d.c", True),
-    ("if __name__ == '__main__':\n    from a.b import c", True),
-    ("from a import b\nX = b.c", False),
-    ("from x import b\ndef f():\n    return b.c", False),
-    ("from a import b\ndef f():\n    b.c = 1", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("def f():\n    from a.b import c", True),
+        ("from a.b import c\ndef f():\n    return c", False),
+        ("from a import b\ndef f():\n    return b.c", True),
+        ("from a import b as d\ndef f():\n    return d.c()", True),
+        ("import a.b\ndef f():\n    return a.b.c", True),
+        ("import a.b as d\nf = lambda: d.c", True),
+        ("if __name__ == '__main__':\n    from a.b import c", True),
+        ("from a import b\nX = b.c", False),
+        ("from x import b\ndef f():\n    return b.c", False),
+        ("from a import b\ndef f():\n    b.c = 1", False),
+    ],
+)
 def test_readers_in_other_modules_are_found(text: str, reads: bool) -> None:
     assert reads_attribute(ast.parse(text), "a.b", "c") is reads
 
@@ -109,8 +112,14 @@ def test_readers_in_other_modules_are_found(text: str, reads: bool) -> None:
 def test_every_patch_that_a_test_spells_out_has_a_reader() -> None:
     """Also those of slow tests, and of scripts that run in processes of their own."""
     root = Path(__file__).parent
-    sources = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py") if path.name != Path(__file__).name}
-    found = {patch: path for path, text in sources.items() for patch in written_patches(ast.parse(text))}
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for path in root.rglob("*.py")
+        if path.name != Path(__file__).name
+    }
+    found = {
+        patch: path for path, text in sources.items() for patch in written_patches(ast.parse(text))
+    }
     assert len(found) > 50, "the search finds too little"
     for (module, name), path in found.items():
         try:
@@ -119,16 +128,22 @@ def test_every_patch_that_a_test_spells_out_has_a_reader() -> None:
             raise AssertionError(f"in {path.relative_to(root)}: {error}") from None
 
 
-@pytest.mark.parametrize("text", [
-    "from guarded import part\npart.LIMIT = 2",
-    "import guarded.part as p\np.LIMIT = q.OTHER = 2",
-    "from guarded import part\nmonkeypatch.setattr(part, 'LIMIT', 2)",
-    "import guarded.part\nSCRIPT = 'import sys\\nfrom guarded import part\\npart.LIMIT = 2'",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from guarded import part\npart.LIMIT = 2",
+        "import guarded.part as p\np.LIMIT = q.OTHER = 2",
+        "from guarded import part\nmonkeypatch.setattr(part, 'LIMIT', 2)",
+        "import guarded.part\nSCRIPT = 'import sys\\nfrom guarded import part\\npart.LIMIT = 2'",
+    ],
+)
 def test_a_patch_is_found_in_the_source(module, text: str) -> None:
     assert list(written_patches(ast.parse(text))) == [("guarded.part", "LIMIT")]
 
 
 def test_what_is_no_patch_of_a_module_is_not_found(module) -> None:
-    text = "from guarded.part import A\nimport other\nA.value = 1\nother.LIMIT = 2\n'from guarded we are'"
+    text = (
+        "from guarded.part import A\nimport other\nA.value = 1\nother.LIMIT = 2\n'from guarded we"
+        " are'"
+    )
     assert not list(written_patches(ast.parse(text)))

@@ -1,4 +1,5 @@
-"""CLIP as transformers saves it, tiny and random: it reads letters, and its scores mean nothing but are its own."""
+"""CLIP as transformers saves it, tiny and random: it reads letters, and its scores mean nothing but
+are its own."""
 
 import json
 
@@ -10,7 +11,13 @@ def save_clip(folder):
 
     folder.mkdir(exist_ok=True)
     torch.manual_seed(0)
-    tower = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, projection_dim=24)
+    tower = dict(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        projection_dim=24,
+    )
     letters = [chr(code) for code in range(97, 123)]
     vocabulary = {
         word: place

@@ -16,7 +16,8 @@ class Site:
 
     def __init__(self):
         self.files, self.asked, self.faults, self.slow, self.moved = {}, [], [], 0.0, {}
-        self.beside, self.taken = 0, 0  # MB that come with a redirect, and how many of them were taken
+        # MB that come with a redirect, and how many of them were taken
+        self.beside, self.taken = 0, 0
         site = self
 
         class Handler(BaseHTTPRequestHandler):

@@ -1,1 +1,2 @@
-"""How the shipped networks were made: commands for those who change them; no part of the package."""
+"""How the shipped networks were made: commands for those who change them; no part of the
+package."""

@@ -20,25 +20,31 @@ COLUMNS, SIDE = 6, 128
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("to", type=Path)
     parser.add_argument("run", type=Path, help="the folder of a trained run")
     parser.add_argument("--count", type=int, default=12)
     parser.add_argument("--alone", type=Path, help="folder for each picture without its caption")
     chosen = parser.parse_args()
     run = read(RunFolder(chosen.run).about()["run"], CATALOG.fillers)
-    prompts = held_out_prompts(run, chosen.count).texts  # the first ones, never those that look best
+    # the first ones, never those that look best
+    prompts = held_out_prompts(run, chosen.count).texts
     pictures = [Image.fromarray(pixels) for pixels in sample(chosen.run, prompts)]
     shown = [picture.resize((SIDE, SIDE), Image.Resampling.NEAREST) for picture in pictures]
     captioned = list(zip(shown, prompts, strict=True))
     rows = {
-        f"{start + 1} to {start + COLUMNS}": captioned[start : start + COLUMNS] for start in range(0, chosen.count, COLUMNS)
+        f"{start + 1} to {start + COLUMNS}": captioned[start : start + COLUMNS]
+        for start in range(0, chosen.count, COLUMNS)
     }
     print(draw_sheet(chosen.to, rows, COLUMNS, SIDE))
     if chosen.alone:
         chosen.alone.mkdir(parents=True, exist_ok=True)
         for number, picture in enumerate(pictures, 1):
-            picture.resize((4 * SIDE, 4 * SIDE), Image.Resampling.BICUBIC).save(chosen.alone / f"{number:02d}.png")
+            picture.resize((4 * SIDE, 4 * SIDE), Image.Resampling.BICUBIC).save(
+                chosen.alone / f"{number:02d}.png"
+            )
         (chosen.alone.parent / "captions.txt").write_text(
             "\n".join(f"{n:02d} {text}" for n, text in enumerate(prompts, 1)) + "\n"
         )

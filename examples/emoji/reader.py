@@ -33,8 +33,12 @@ DANGER = re.compile(
     r"|url\(\s*[\"']?(?!#)|@import",
     re.IGNORECASE,
 )
-_SEX = re.compile(r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b")
-_HOURS = re.compile(r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b")
+_SEX = re.compile(
+    r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b"
+)
+_HOURS = re.compile(
+    r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b"
+)
 _SIDES = re.compile(r"\b(left|right|up|down|upwards|downwards|leftwards|rightwards|backhand)\b")
 
 
@@ -48,8 +52,19 @@ def family(name: str) -> str:
 
 def split_of(name: str) -> str:
     """By the family's hash: the same for every style, set of packages and machine."""
-    number = int.from_bytes(hashlib.blake2b(f"emoji {family(name)}".encode(), digest_size=8).digest(), "little") / 2**64
-    return "validation" if number < VALIDATION else "reference" if number < VALIDATION + REFERENCE else "train"
+    number = (
+        int.from_bytes(
+            hashlib.blake2b(f"emoji {family(name)}".encode(), digest_size=8).digest(), "little"
+        )
+        / 2**64
+    )
+    return (
+        "validation"
+        if number < VALIDATION
+        else "reference"
+        if number < VALIDATION + REFERENCE
+        else "train"
+    )
 
 
 class EmojiReader:
@@ -68,11 +83,21 @@ class EmojiReader:
             raise BadInput(f"no style is called '{style}'", nearest(style, styles))
         self.style = style or (APART if APART in styles else styles[-1])
         if len(styles) < 2:
-            raise BadInput(f"only one style is there: {styles[0]}", "one is held out: give at least two icon sets")
+            raise BadInput(
+                f"only one style is there: {styles[0]}",
+                "one is held out: give at least two icon sets",
+            )
         self.apart = apart
-        chosen = [one for one in self.packages.sets.values() if (one.style == self.style) or not apart]
+        chosen = [
+            one for one in self.packages.sets.values() if (one.style == self.style) or not apart
+        ]
         self.icons = sorted(
-            ((one, name) for one in chosen for name in one.icons if not apart or one.style == self.style),
+            (
+                (one, name)
+                for one in chosen
+                for name in one.icons
+                if not apart or one.style == self.style
+            ),
             key=lambda pair: (_mixed(f"{pair[0].style}/{pair[1]}"), pair[1], pair[0].style),
         )
         _renderer()
@@ -88,7 +113,9 @@ class EmojiReader:
     def about(self) -> dict[str, Any]:
         """For the store's card: where its pictures come from."""
         used = {
-            style: version for style, version in self.packages.versions().items() if (style == self.style) == self.apart
+            style: version
+            for style, version in self.packages.versions().items()
+            if (style == self.style) == self.apart
         }
         return {
             "packages": used,
@@ -102,7 +129,9 @@ class EmojiReader:
         if icons.style == self.style and not self.apart:
             return Given(place, b"", {}, left="of the style that is held out")
         if known is None:
-            return Given(place, b"", {}, left="CLDR has no such name (skin tones, flags, sequences)")
+            return Given(
+                place, b"", {}, left="CLDR has no such name (skin tones, flags, sequences)"
+            )
         alias = icons.icons[name].get("alias")
         if alias in self.packages.names:
             return Given(place, b"", {}, left="another name of a picture that is there")
@@ -117,7 +146,9 @@ class EmojiReader:
             "medium": [words.medium(known.name, known.keywords)],
             "long": [words.long(known.name, known.keywords, icons.title, group, facts)],
         }
-        return Given(place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name))
+        return Given(
+            place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name)
+        )
 
 
 def _mixed(name: str) -> bytes:
@@ -135,7 +166,8 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
             else f"too long an SVG: {len(body):,} signs"
         )
     left, top, width, height = (
-        float(icon.get(what, own)) for what, own in zip(("left", "top", "width", "height"), icons.box, strict=True)
+        float(icon.get(what, own))
+        for what, own in zip(("left", "top", "width", "height"), icons.box, strict=True)
     )
     side = max(width, height)
     view = f"{left - (side - width) / 2:g} {top - (side - height) / 2:g} {side:g} {side:g}"
@@ -144,12 +176,18 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
         f'height="{size}" viewBox="{view}">{body}</svg>'
     )
     try:
-        data = bytes(_renderer().svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
+        data = bytes(
+            _renderer().svg_to_bytes(
+                svg_string=svg, width=size, height=size, skip_system_fonts=True
+            )
+        )
         pixels = np.array(Image.open(io.BytesIO(data), formats=("PNG",)).convert("RGBA"))
     except Exception as error:  # a Rust library behind it: many kinds
         raise ValueError(f"cannot be drawn ({type(error).__name__}: {str(error)[:80]})") from None
     if pixels.shape != (size, size, 4):
-        raise ValueError(f"drawn with {pixels.shape[1]} x {pixels.shape[0]} pixels, asked for {size}")
+        raise ValueError(
+            f"drawn with {pixels.shape[1]} x {pixels.shape[0]} pixels, asked for {size}"
+        )
     return pixels
 
 
@@ -157,7 +195,9 @@ def _renderer() -> Any:
     try:
         import resvg_py  # type: ignore[import-not-found]
     except ImportError:
-        raise BadInput("to draw SVG the package resvg-py is needed", "pip install resvg-py") from None
+        raise BadInput(
+            "to draw SVG the package resvg-py is needed", "pip install resvg-py"
+        ) from None
     return resvg_py
 
 

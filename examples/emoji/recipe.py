@@ -30,7 +30,9 @@ SHIFT = 1.5  # deviation of the codec's latents on these pictures: as much more 
 def emoji() -> RunSpec:
     return RunSpec(
         data=Data(source=Folder(path="emoji_64"), caption=OneStyle(style="long"), size=64),
-        encode=Encode(codec=Pixels(), text=FolderText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)),
+        encode=Encode(
+            codec=Pixels(), text=FolderText(name="MiniLM-L6", path=MINILM, width=384, max_tokens=96)
+        ),
         flow=Flow(time=LogitNormal(shift=3.0), predict=XPrediction(), weight=EvenWeight()),
         model=Model(width=128, depth=4, heads=4, patch=8, route=Dense(), condition=NoCondition()),
         terms=(FlowMatching(),),

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# What an audit was asked to look at: told apart, read, handed to every rule; what the rules saw becomes faults.
+# What an audit was asked to look at: told apart, read, handed to every rule; what the rules saw
+# becomes faults.
 
 
-PLAN_FIELDS = {"seeds", "arms", "stack", "interactions"}  # one of them beside a baseline makes a plan
+# one of them beside a baseline makes a plan
+PLAN_FIELDS = {"seeds", "arms", "stack", "interactions"}
 
 
 class AuditOptions(NamedTuple):
@@ -65,7 +67,10 @@ class Audit(NamedTuple):
             "kind": self.kind,
             "looked_at": self.looked_at,
             "faults": [fault.plain() for fault in self.faults],
-            "ignored": [{"rule": rule, "place": place, "reason": reason} for rule, place, reason in self.ignored],
+            "ignored": [
+                {"rule": rule, "place": place, "reason": reason}
+                for rule, place, reason in self.ignored
+            ],
         }
 
 
@@ -78,11 +83,16 @@ class _Found(NamedTuple):
     ignored: list[tuple[str, str, str]]
 
 
-def audit(target: str, options: AuditOptions | None = None, evidence: OwnEvidence = NO_EVIDENCE) -> Audit:
-    """Look at a path, a run's key or a phrase. Scripts are parsed and never run; nothing is changed."""
+def audit(
+    target: str, options: AuditOptions | None = None, evidence: OwnEvidence = NO_EVIDENCE
+) -> Audit:
+    """Look at a path, a run's key or a phrase. Scripts are parsed and never run; nothing is
+    changed."""
     options = options or AuditOptions()
     path = at_home(target)
-    reader = _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
+    reader = (
+        _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
+    )
     judge = Judge(evidence, chosen_rules(options.only, options.skip))
     reading = reader(target, path, options, judge)
     if path.is_dir() and reader is not _project:
@@ -101,7 +111,10 @@ def _file_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Foun
     if kind in (".tar", ".parquet"):
         return _data
     if kind in (".pt", ".pth", ".bin", ".ckpt", ".pkl"):
-        raise BadInput(f"{path} is a pickle, which runs code when it is opened", "convert it to safetensors first")
+        raise BadInput(
+            f"{path} is a pickle, which runs code when it is opened",
+            "convert it to safetensors first",
+        )
     raise BadInput(
         f"{path} is nothing that an audit can read",
         "expected .py, .yaml, .json, .toml, .safetensors, .tar, .parquet, or a folder",
@@ -125,17 +138,21 @@ def _folder_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Fo
 
 
 def _holds_pictures(path: Path) -> bool:
-    """Data rather than code: shards, tables, or pictures; beside scripts only pictures that have captions, for code may
-    come with a figure."""
+    """Data rather than code: shards, tables, or pictures; beside scripts only pictures that have
+    captions, for code may come with a figure."""
     from fulcrum.data.readers.pictures import SUFFIXES as PICTURES
 
     files = {file.name: file for file in path.iterdir() if file.is_file()}
     pictures = [file for file in files.values() if file.suffix.lower() in PICTURES]
     if any(file.suffix.lower() == ".py" for file in files.values()):
         tables = (".tar", ".parquet", ".csv", ".jsonl")
-        captioned = any(f"{file.stem}{suffix}" in files for file in pictures for suffix in (".txt", ".json"))
+        captioned = any(
+            f"{file.stem}{suffix}" in files for file in pictures for suffix in (".txt", ".json")
+        )
         return captioned or any(file.suffix.lower() in tables for file in files.values())
-    return bool(pictures) or any(file.suffix.lower() in (".tar", ".parquet") for file in files.values())
+    return bool(pictures) or any(
+        file.suffix.lower() in (".tar", ".parquet") for file in files.values()
+    )
 
 
 def _is_plan(path: Path) -> bool:
@@ -154,11 +171,14 @@ def _toml(path: Path) -> dict[str, Any]:
 def _script(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     script = read_script(path)
     faults, ignored = _of_script(script, target, judge)
-    return _Found("script", f"{len(script.source.splitlines()):,} lines, parsed and not run", faults, ignored)
+    return _Found(
+        "script", f"{len(script.source.splitlines()):,} lines, parsed and not run", faults, ignored
+    )
 
 
 def _with_scripts(reading: _Found, path: Path, judge: Judge) -> _Found:
-    """The scripts that lie beside weights or data are looked at too; links, and what lies deeper, are not."""
+    """The scripts that lie beside weights or data are looked at too; links, and what lies deeper,
+    are not."""
     scripts, faults, ignored = sorted(path.glob("*.py")), [*reading.faults], [*reading.ignored]
     if not scripts:
         return reading
@@ -173,7 +193,9 @@ def _with_scripts(reading: _Found, path: Path, judge: Judge) -> _Found:
     return _Found(f"{reading.kind} and {count}", reading.looked_at, faults, ignored)
 
 
-def _of_script(script: Script, name: str, judge: Judge) -> tuple[list[Fault], list[tuple[str, str, str]]]:
+def _of_script(
+    script: Script, name: str, judge: Judge
+) -> tuple[list[Fault], list[tuple[str, str, str]]]:
     faults = judge.faults(lambda rule: rule.in_script(script), lambda one: f"{name}:{one.place}")
     return ignores_in(script.source, name).applied(faults)
 
@@ -184,7 +206,9 @@ def _config(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fo
     return _Found("configuration", f"{len(config.entries):,} values", faults, ignored)
 
 
-def _of_config(config: ConfigFile, name: str, judge: Judge) -> tuple[list[Fault], list[tuple[str, str, str]]]:
+def _of_config(
+    config: ConfigFile, name: str, judge: Judge
+) -> tuple[list[Fault], list[tuple[str, str, str]]]:
     faults = judge.faults(lambda rule: rule.in_config(config), lambda one: f"{name}:{one.place}")
     return ignores_in(config.source, name).applied(faults)
 
@@ -207,8 +231,12 @@ def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _F
         _extend(faults, ignored, _of_config(config, _below(config.path, path), judge))
         tally.tell(number)
     together = [fault for family in project.families for fault in _of_family(family, path, judge)]
-    together += judge.faults(lambda rule: rule.in_project(project), lambda one: one.place.removeprefix(f"{path}/"))
-    sources = [(one.source, one.path) for one in project.scripts] + [(one.source, one.path) for one in project.configs]
+    together += judge.faults(
+        lambda rule: rule.in_project(project), lambda one: one.place.removeprefix(f"{path}/")
+    )
+    sources = [(one.source, one.path) for one in project.scripts] + [
+        (one.source, one.path) for one in project.configs
+    ]
     comments = Ignores.joined(ignores_in(source, _below(file, path)) for source, file in sources)
     _extend(faults, ignored, comments.applied(together, again=True))
     faults += [unreadable(_below(one.path, path), one.why) for one in project.unread]
@@ -216,7 +244,9 @@ def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _F
 
 
 def _of_family(family: ConfigFamily, folder: Path, judge: Judge) -> list[Fault]:
-    return judge.faults(lambda rule: rule.in_family(family), lambda one: one.place.removeprefix(f"{folder}/"))
+    return judge.faults(
+        lambda rule: rule.in_family(family), lambda one: one.place.removeprefix(f"{folder}/")
+    )
 
 
 def _counted(project: TrainingProject, plans: int) -> str:
@@ -226,11 +256,15 @@ def _counted(project: TrainingProject, plans: int) -> str:
     several = "s" if len(project.families) > 1 else ""
     words += [f"{arms} arms held against {len(project.families)} baseline{several}"] if arms else []
     words += [f"{project.orphans} files inherit what was not found"] if project.orphans else []
-    return ", ".join(words + ([f"{len(project.unread)} files could not be read"] if project.unread else []))
+    return ", ".join(
+        words + ([f"{len(project.unread)} files could not be read"] if project.unread else [])
+    )
 
 
 def _extend(
-    faults: list[Fault], ignored: list[tuple[str, str, str]], more: tuple[list[Fault], list[tuple[str, str, str]]]
+    faults: list[Fault],
+    ignored: list[tuple[str, str, str]],
+    more: tuple[list[Fault], list[tuple[str, str, str]]],
 ) -> None:
     faults += more[0]
     ignored += more[1]
@@ -248,20 +282,32 @@ def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
 
     fields = _toml(path)
     unknown = [name for name in fields if name not in Plan.model_fields]
-    plan = from_person({name: value for name, value in fields.items() if name not in unknown}, target)
+    plan = from_person(
+        {name: value for name, value in fields.items() if name not in unknown}, target
+    )
     study = read_study(plan, with_files(options.files)[0])
     faults = [
-        unreadable(f"{target}: {name}", f"a plan has no '{name}'; {nearest(name, Plan.model_fields)}") for name in unknown
+        unreadable(
+            f"{target}: {name}", f"a plan has no '{name}'; {nearest(name, Plan.model_fields)}"
+        )
+        for name in unknown
     ]
     faults += judge.faults(lambda rule: rule.in_plan(study), lambda one: f"{target}: {one.place}")
     if study.arms:
-        faults += judge.faults(lambda rule: rule.in_run(study.arms[0].run), lambda one: f"{target}: baseline: {one.place}")
+        faults += judge.faults(
+            lambda rule: rule.in_run(study.arms[0].run),
+            lambda one: f"{target}: baseline: {one.place}",
+        )
     return _Found("plan", f"{len(study.arms)} arms x {len(study.plan.seeds)} seeds", faults, [])
 
 
 def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
     """A run's key, or a phrase."""
-    if re.fullmatch(r"[0-9a-f]{4,64}", target) and options.out.is_dir() and any(options.out.glob(f"{target}*")):
+    if (
+        re.fullmatch(r"[0-9a-f]{4,64}", target)
+        and options.out.is_dir()
+        and any(options.out.glob(f"{target}*"))
+    ):
         return _run(target, path, options, judge)
     if "/" in target or path.suffix.lower() in (".py", *SUFFIXES, ".safetensors", ".tar"):
         raise BadInput(
@@ -274,10 +320,13 @@ def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
     known = with_files(options.files)[0]
     if target in known.levers:
         raise BadInput(
-            f"'{target}' is a lever, not a run", f'"spark + {target}" is one; its laws: fulcrum levers check {target}'
+            f"'{target}' is a lever, not a run",
+            f'"spark + {target}" is one; its laws: fulcrum levers check {target}',
         )
     phrase = parse(target, known, options.settings)
-    return _Found("phrase", "the whole description of the run", _of_run(phrase.run, target, judge), [])
+    return _Found(
+        "phrase", "the whole description of the run", _of_run(phrase.run, target, judge), []
+    )
 
 
 def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
@@ -299,14 +348,27 @@ def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) ->
     from fulcrum.advice.tensors import READ, read_tensors_of
 
     tensors = read_tensors_of(path, options.values, options.rate)
-    faults = judge.faults(lambda rule: rule.in_tensors(tensors), lambda one: f"{target}: {one.place}")
+    faults = judge.faults(
+        lambda rule: rule.in_tensors(tensors), lambda one: f"{target}: {one.place}"
+    )
     faults += [unreadable(str(file), why) for file, why in tensors.unread]
     numbers = sum(one.numbers for one in tensors.tensors)
-    formats = ", ".join(f"{count / max(numbers, 1):.0%} {name}" for name, count in tensors.formats.most_common())
+    formats = ", ".join(
+        f"{count / max(numbers, 1):.0%} {name}" for name, count in tensors.formats.most_common()
+    )
     unread = sorted(tensors.formats.keys() - READ.keys())
     apart = f", none of {', '.join(unread)}" if unread else ""
-    how = f"{options.values:,} values of each{apart}" if options.values else "headers only; values: --values 4096"
-    return _Found("checkpoint", f"{len(tensors.tensors):,} tensors, {numbers:,} numbers ({formats}); {how}", faults, [])
+    how = (
+        f"{options.values:,} values of each{apart}"
+        if options.values
+        else "headers only; values: --values 4096"
+    )
+    return _Found(
+        "checkpoint",
+        f"{len(tensors.tensors):,} tensors, {numbers:,} numbers ({formats}); {how}",
+        faults,
+        [],
+    )
 
 
 def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
@@ -317,14 +379,20 @@ def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
     for part in folder.parts:
         faults += _of_part(part, target, judge)
     if not folder.parts:
-        raise BadInput(f"{path} names no part that is there", "expected a folder as diffusers writes it")
-    kinds = ", ".join(f"{part.name or 'model'} ({part.declared or part.own or 'no class named'})" for part in folder.parts)
+        raise BadInput(
+            f"{path} names no part that is there", "expected a folder as diffusers writes it"
+        )
+    kinds = ", ".join(
+        f"{part.name or 'model'} ({part.declared or part.own or 'no class named'})"
+        for part in folder.parts
+    )
     return _Found("model folder", f"{folder.pipeline or 'one model'}: {kinds}", faults, [])
 
 
 def _of_part(part: "ModelPart", target: str, judge: Judge) -> list[Fault]:
     def look(rule: AuditRule) -> Sightings:
-        own = "in_folder" in vars(type(rule))  # then it knows itself in which parts its fault is one
+        # then it knows itself in which parts its fault is one
+        own = "in_folder" in vars(type(rule))
         return () if own else rule.in_tensors(part.tensors)
 
     faults = judge.faults(look, lambda one: f"{target}/{part.name}: {one.place}")
@@ -343,38 +411,61 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
         from fulcrum.advice.caption_sets import try_pairs
 
         pairs = try_pairs(target, options.score, options.caption)
-        faults += judge.faults(lambda rule: rule.in_pairs(pairs), lambda one: f"{target}: {one.place}")
+        faults += judge.faults(
+            lambda rule: rule.in_pairs(pairs), lambda one: f"{target}: {one.place}"
+        )
     if options.codec:
         from fulcrum.advice.tensors import try_codec
 
         trial = try_codec(target, options.codec)
-        faults += judge.faults(lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}")
-    return _Found("data set", captions.words + (f"; {pairs.words}" if options.score else ""), faults, [])
+        faults += judge.faults(
+            lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}"
+        )
+    return _Found(
+        "data set", captions.words + (f"; {pairs.words}" if options.score else ""), faults, []
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# One step of any module, watched: in which number formats norms, softmax, rotary positions, time and loss really ran.
+# One step of any module, watched: in which number formats norms, softmax, rotary positions, time
+# and loss really ran.
 #
-# A dispatch mode sees every operation after autocast, FSDP and the module's own casts, and hands it on as it is. Random state
-# and buffers are put back afterwards, gradients are not touched. `where` is read from Python's own frames: no hooks.
+# A dispatch mode sees every operation after autocast, FSDP and the module's own casts, and hands it
+# on as it is. Random state and buffers are put back afterwards, gradients are not touched. `where`
+# is read from Python's own frames: no hooks.
 
 
-FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.float64: "fp64"}
+FORMATS = {
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+}
 LOW = (torch.bfloat16, torch.float16)
 BITS = {torch.bfloat16: 8, torch.float16: 11}
-NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_fused_rms_norm", "rsqrt", "cudnn_batch_norm"}
+NORMS = {
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_fused_rms_norm",
+    "rsqrt",
+    "cudnn_batch_norm",
+}
 SOFTMAXES = {"_softmax", "_log_softmax", "_safe_softmax"}
 ANGLES = {"cos", "sin", "polar"}
 CASTS = {"_to_copy", "to", "clone", "copy_"}
 TIMES = ("t", "time", "timestep", "timesteps", "sigma", "sigmas", "noise_level")
 TABLES = ("rope", "rotary", "freqs_cis", "freqs_cos", "freqs_sin", "cos_cached", "sin_cached")
-CARRIED = 4096  # numbers of a tensor up to which it is still the time, not what the network made of it
+# numbers of a tensor up to which it is still the time, not what the network made of it
+CARRIED = 4096
 
 
 class StepTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Looks at every operation and changes none."""
 
-    def __init__(self, names: Mapping[int, str], times: Sequence[Tensor], tables: Sequence[Tensor]) -> None:
+    def __init__(
+        self, names: Mapping[int, str], times: Sequence[Tensor], tables: Sequence[Tensor]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names, self.count = names, 0
         self.operations: dict[tuple[Kind, str, str, str], int] = {}
@@ -382,11 +473,15 @@ class StepTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._times = {id(one): ref(one) for one in times}
         self._tables = {id(one): ref(one) for one in tables}
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
         self.count += 1
         name = function.overloadpacket.__name__
-        given = [one for one in tree_leaves(args) if isinstance(one, Tensor) and one.is_floating_point()]
+        given = [
+            one for one in tree_leaves(args) if isinstance(one, Tensor) and one.is_floating_point()
+        ]
         if not given:
             return result
         made = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
@@ -401,7 +496,8 @@ class StepTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _follow_time(self, name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """The time, and what is only it in another form, until it is an angle's cosine or goes into a product."""
+        """The time, and what is only it in another form, until it is an angle's cosine or goes into
+        a product."""
         mine = [one for one in given if self._is(one, self._times)]
         if not mine:
             return
@@ -413,11 +509,16 @@ class StepTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in ANGLES:
             return
         for one in made:
-            if one.is_floating_point() and one.numel() <= CARRIED and name not in ("mm", "addmm", "bmm", "linear"):
+            if (
+                one.is_floating_point()
+                and one.numel() <= CARRIED
+                and name not in ("mm", "addmm", "bmm", "linear")
+            ):
                 self._times[id(one)] = ref(one)
 
     def _follow_table(self, name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> None:
-        """What is multiplied by a cosine or sine of positions; those of the time embedding stand in another place."""
+        """What is multiplied by a cosine or sine of positions; those of the time embedding stand in
+        another place."""
         if name in ANGLES and not any(self._is(one, self._times) for one in given):
             self._note("rotary", name, given[:1])
             self._tables.update({id(one): ref(one) for one in made})
@@ -474,13 +575,19 @@ def probe_step(
     times: Sequence[Tensor] = (),
     **kwargs: Any,
 ) -> StepTrace:
-    """Run `loss(module(*args, **kwargs))` once and say in which formats its sensitive operations ran.
+    """Run `loss(module(*args, **kwargs))` once and say in which formats its sensitive operations
+    ran.
 
-    `times` are the tensors that hold the time; arguments called t, timestep or sigma are found by themselves. Wrap the call
-    in your own torch.autocast if you train under one. Nothing is changed: no gradients, no statistics, no random state.
+    `times` are the tensors that hold the time; arguments called t, timestep or sigma are found by
+    themselves. Wrap the call in your own torch.autocast if you train under one. Nothing is changed:
+    no gradients, no statistics, no random state.
     """
     known = [value for name, value in kwargs.items() if name in TIMES and isinstance(value, Tensor)]
-    tables = [value for name, value in module.named_buffers() if any(word in name.lower() for word in TABLES)]
+    tables = [
+        value
+        for name, value in module.named_buffers()
+        if any(word in name.lower() for word in TABLES)
+    ]
     names = {id(one): name or type(module).__name__ for name, one in module.named_modules()}
     tracer = StepTracer(names, [*times, *known, *_named_arguments(module, args)], tables)
     with _untouched(module), tracer:
@@ -493,20 +600,27 @@ def probe_step(
     return StepTrace(operations, *_stored(module, optimizer), tracer.count)
 
 
-def audit_step(module: nn.Module, *args: Any, evidence: OwnEvidence = NO_EVIDENCE, **kwargs: Any) -> Audit:
+def audit_step(
+    module: nn.Module, *args: Any, evidence: OwnEvidence = NO_EVIDENCE, **kwargs: Any
+) -> Audit:
     """`probe_step`, judged by the rules: the same faults as `fulcrum audit` tells."""
     trace = probe_step(module, *args, **kwargs)
     judge = Judge(evidence)
     faults = [judge.fault(rule, one, one.place) for rule in RULES for one in rule.in_step(trace)]
     name = type(module).__name__
     return Audit(
-        name, "probed step", f"{trace.ran:,} operations, {len(trace.operations)} of them sensitive", stacked(faults), []
+        name,
+        "probed step",
+        f"{trace.ran:,} operations, {len(trace.operations)} of them sensitive",
+        stacked(faults),
+        [],
     )
 
 
 @contextmanager
 def _untouched(module: nn.Module) -> Iterator[None]:
-    """Buffers and random state as they were; nothing is written into gradients because nothing goes backward."""
+    """Buffers and random state as they were; nothing is written into gradients because nothing goes
+    backward."""
     buffers = {name: value.detach().clone() for name, value in module.named_buffers()}
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     with torch.random.fork_rng(devices=list(devices)):
@@ -527,12 +641,23 @@ def _named_arguments(module: nn.Module, args: Sequence[Any]) -> list[Tensor]:
         parameters = list(signature(module.forward).parameters)
     except (TypeError, ValueError):
         return []
-    return [value for name, value in zip(parameters, args, strict=False) if name in TIMES and isinstance(value, Tensor)]
+    return [
+        value
+        for name, value in zip(parameters, args, strict=False)
+        if name in TIMES and isinstance(value, Tensor)
+    ]
 
 
-def _stored(module: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[dict[str, str], dict[str, str], float]:
-    """Formats of what is trained and of what the optimizer remembers, and the share of updates that would be lost."""
-    trained = {name: _format(value.dtype) for name, value in module.named_parameters() if value.requires_grad}
+def _stored(
+    module: nn.Module, optimizer: torch.optim.Optimizer | None
+) -> tuple[dict[str, str], dict[str, str], float]:
+    """Formats of what is trained and of what the optimizer remembers, and the share of updates that
+    would be lost."""
+    trained = {
+        name: _format(value.dtype)
+        for name, value in module.named_parameters()
+        if value.requires_grad
+    }
     names = {id(value): name for name, value in module.named_parameters()}
     if optimizer is None:
         return trained, {}, 0.0

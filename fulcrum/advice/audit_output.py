@@ -27,7 +27,11 @@ from fulcrum.spec.errors import inert
 
 MOST_PLACES = 4  # of one rule that are told whole; the others are counted
 LEGEND = "A1, A10 and the like number the faults that were found in the published PRX code"
-EFFORTS = {"line": "a line", "edit": "some lines or settings", "rework": "new data or a new training"}
+EFFORTS = {
+    "line": "a line",
+    "edit": "some lines or settings",
+    "rework": "new data or a new training",
+}
 
 
 def text(audit: Audit) -> str:
@@ -37,9 +41,17 @@ def text(audit: Audit) -> str:
 def headline(audit: Audit) -> str:
     """How many faults of each severity."""
     counts = Counter[str](fault.severity for fault in audit.faults)
-    words = [f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}" for name in reversed(SEVERITIES) if counts[name]]
+    words = [
+        f"{counts[name]} {name}{'s' if counts[name] > 1 else ''}"
+        for name in reversed(SEVERITIES)
+        if counts[name]
+    ]
     kinds = len(grouped(audit.faults))
-    several = f" in {len(audit.faults)} places; {kinds} kind{'s' if kinds > 1 else ''}" if kinds < len(audit.faults) else ""
+    several = (
+        f" in {len(audit.faults)} places; {kinds} kind{'s' if kinds > 1 else ''}"
+        if kinds < len(audit.faults)
+        else ""
+    )
     return (", ".join(words) or "nothing found") + several
 
 
@@ -58,7 +70,9 @@ def legend(audit: Audit) -> list[str]:
 
 def _lines(audit: Audit) -> Iterator[str]:
     yield f"{audit.target} ({audit.kind}: {audit.looked_at})"
-    yield f"  {headline(audit)}" + (f", {len(audit.ignored)} ignored with a reason" if audit.ignored else "")
+    yield f"  {headline(audit)}" + (
+        f", {len(audit.ignored)} ignored with a reason" if audit.ignored else ""
+    )
     if audit.faults:
         yield ""
         yield "most expected gain for the least effort first"
@@ -90,7 +104,8 @@ def _lines(audit: Audit) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# An audit as one HTML page in the report's style: it opens offline, runs no script, and every value in it is text.
+# An audit as one HTML page in the report's style: it opens offline, runs no script, and every value
+# in it is text.
 
 
 BADGES = {"error": "bad", "warning": "open", "note": "even"}  # of the report's style
@@ -125,21 +140,35 @@ def write_page(audit: Audit, path: Path) -> None:
 # An audit as SARIF 2.1.0, the form in which code hosts and editors take what a checker found.
 
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 PACKAGE = "fulcrum-lab"
 PAGE = Path(str(files("fulcrum"))).parent / "docs/audit.md"  # beside the package in a checkout
 LINE = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d*)")
-MOST = max(1.0 / effort for effort in EFFORT.values())  # priority of a whole gain for the least effort
+# priority of a whole gain for the least effort
+MOST = max(1.0 / effort for effort in EFFORT.values())
 
 
 def sarif(audit: Audit) -> dict[str, Any]:
-    """One run with its results, in the order of the stack; what a comment answers is there too, as suppressed."""
-    used = dict.fromkeys([*(fault.rule for fault in audit.faults), *(rule for rule, _, _ in audit.ignored)])
+    """One run with its results, in the order of the stack; what a comment answers is there too, as
+    suppressed."""
+    used = dict.fromkeys(
+        [*(fault.rule for fault in audit.faults), *(rule for rule, _, _ in audit.ignored)]
+    )
     places = {rule: place for place, rule in enumerate(used)}
     results = [_result(fault, places[fault.rule], audit) for fault in audit.faults]
     results += [_suppressed(one, places[one[0]], audit) for one in audit.ignored]
-    driver = {"name": "fulcrum audit", "version": version(PACKAGE), "rules": [_rule(name) for name in used]}
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    driver = {
+        "name": "fulcrum audit",
+        "version": version(PACKAGE),
+        "rules": [_rule(name) for name in used],
+    }
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
 
 
 def write_sarif(audit: Audit, path: Path) -> None:
@@ -163,10 +192,18 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def help_uri(rule: str) -> dict[str, str]:
-    """Where the docs tell of a rule: on their site, where the package's metadata names one, else in the checkout. SARIF
-    wants an absolute address; an installed package that names no site has none, and its help is the text alone."""
+    """Where the docs tell of a rule: on their site, where the package's metadata names one, else in
+    the checkout. SARIF wants an absolute address; an installed package that names no site has none,
+    and its help is the text alone."""
     named = [one.partition(",") for one in metadata(PACKAGE).get_all("Project-URL") or ()]
-    site = next((address.strip() for label, _, address in named if label.strip().lower() == "documentation"), "")
+    site = next(
+        (
+            address.strip()
+            for label, _, address in named
+            if label.strip().lower() == "documentation"
+        ),
+        "",
+    )
     if site:
         return {"helpUri": f"{site.rstrip('/')}/audit.html#{rule}"}
     return {"helpUri": f"{PAGE.as_uri()}#{rule}"} if PAGE.is_file() else {}
@@ -197,11 +234,13 @@ def _suppressed(ignored: tuple[str, str, str], index: int, audit: Audit) -> dict
 
 
 def _location(place: str, audit: Audit) -> dict[str, Any]:
-    """A file and line where the place is one; else the target itself, and the tensor, slot, sample or arm by its name."""
+    """A file and line where the place is one; else the target itself, and the tensor, slot, sample
+    or arm by its name."""
     match, target = LINE.fullmatch(place), Path(audit.target)
     if match:
         file = Path(match["file"])
-        file = file if file.is_absolute() or not target.is_dir() else target / file  # places of a project lie below it
+        # places of a project lie below it
+        file = file if file.is_absolute() or not target.is_dir() else target / file
         return {
             "physicalLocation": {
                 "artifactLocation": {"uri": _uri(file)},

@@ -1,4 +1,5 @@
-"""How good the advice is: every measured lever is left out in turn, predicted from the rest, and compared."""
+"""How good the advice is: every measured lever is left out in turn, predicted from the rest, and
+compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -35,14 +36,19 @@ class Predicted(NamedTuple):
 
     @property
     def hit(self) -> bool | None:
-        """Was the sign right? None: nothing was predicted, or what was measured has no clear sign."""
+        """Was the sign right? None: nothing was predicted, or what was measured has no clear
+        sign."""
         if abs(self.expected.mean) < 1e-9 or not self.seen.clear:
             return None
         return (self.expected.mean > 0.0) == (self.seen.gain > 0.0)
 
     @property
     def published_hit(self) -> bool | None:
-        return None if not self.sign or not self.seen.clear else (self.sign > 0.0) == (self.seen.gain > 0.0)
+        return (
+            None
+            if not self.sign or not self.seen.clear
+            else (self.sign > 0.0) == (self.seen.gain > 0.0)
+        )
 
     @property
     def covered(self) -> bool:
@@ -73,7 +79,8 @@ class Score(NamedTuple):
 
     @property
     def rank_correlation(self) -> tuple[float, float] | None:
-        """Spearman's, and the chance of one as large if the order were drawn by lot; None where there is no order."""
+        """Spearman's, and the chance of one as large if the order were drawn by lot; None where
+        there is no order."""
         expected = np.asarray(rankdata([one.expected.mean for one in self.predictions]))
         seen = np.asarray(rankdata([one.seen.gain for one in self.predictions]))
         if len(expected) < FEWEST or np.ptp(expected) == 0.0 or np.ptp(seen) == 0.0:
@@ -113,10 +120,14 @@ class Score(NamedTuple):
 
 
 def back_test(effects: Sequence[MeasuredEffect], catalogue: Catalogue, metric: str) -> list[Score]:
-    """At every place where enough levers were measured: each left out; then each lever's place left out, where it was
-    measured at two. What is left out helps to estimate nothing."""
+    """At every place where enough levers were measured: each left out; then each lever's place left
+    out, where it was measured at two. What is left out helps to estimate nothing."""
     measured = [one for one in effects if one.metric == metric]
-    places = [place for place in dict.fromkeys(one.scope for one in measured) if _levers_at(measured, place) >= FEWEST]
+    places = [
+        place
+        for place in dict.fromkeys(one.scope for one in measured)
+        if _levers_at(measured, place) >= FEWEST
+    ]
     scores = list[Score]()
     for place in places:
         facts = _facts(effects, catalogue, metric, place)
@@ -129,11 +140,17 @@ def back_test(effects: Sequence[MeasuredEffect], catalogue: Catalogue, metric: s
         for one in _nearest_arms([one for one in measured if one.scope == place]):
             if any(other.lever == one.lever and other.scope != place for other in measured):
                 elsewhere.append(_without_place(one, measured, facts, metric))
-    return [*scores, Score("each place left out of a lever that was measured at two or more", elsewhere)]
+    return [
+        *scores,
+        Score("each place left out of a lever that was measured at two or more", elsewhere),
+    ]
 
 
 def _without_lever(
-    seen: MeasuredEffect, measured: Sequence[MeasuredEffect], facts: Mapping[str, LeverFacts], metric: str
+    seen: MeasuredEffect,
+    measured: Sequence[MeasuredEffect],
+    facts: Mapping[str, LeverFacts],
+    metric: str,
 ) -> Predicted:
     rest = grouped([one for one in measured if one.lever != seen.lever], metric)
     spread = estimate_spread(rest, facts, seen.scope)
@@ -143,9 +160,14 @@ def _without_lever(
 
 
 def _without_place(
-    seen: MeasuredEffect, measured: Sequence[MeasuredEffect], facts: Mapping[str, LeverFacts], metric: str
+    seen: MeasuredEffect,
+    measured: Sequence[MeasuredEffect],
+    facts: Mapping[str, LeverFacts],
+    metric: str,
 ) -> Predicted:
-    rest = grouped([one for one in measured if one.lever != seen.lever or one.scope != seen.scope], metric)
+    rest = grouped(
+        [one for one in measured if one.lever != seen.lever or one.scope != seen.scope], metric
+    )
     spread = estimate_spread(rest, facts, seen.scope)
     others = family_of(rest, facts, seen.scope, spread.omega)
     prior = expected_from_others(seen.lever, facts[seen.lever], others, spread)
@@ -156,7 +178,8 @@ def _without_place(
 def _facts(
     effects: Sequence[MeasuredEffect], catalogue: Catalogue, metric: str, place: EvidenceScope
 ) -> dict[str, LeverFacts]:
-    """As they are known without our own verdicts: on another metric the left-out lever would give itself away."""
+    """As they are known without our own verdicts: on another metric the left-out lever would give
+    itself away."""
     tokens = place.tokens or TOKENS
     return {
         name: LeverFacts(sign_votes(kind, metric, tokens, (), catalogue).sign, family(kind))
@@ -169,7 +192,8 @@ def _levers_at(measured: Sequence[MeasuredEffect], place: EvidenceScope) -> int:
 
 
 def _nearest_arms(measured: Sequence[MeasuredEffect]) -> list[MeasuredEffect]:
-    """One measurement of each lever: with its default settings if there is one, then with the most pairs."""
+    """One measurement of each lever: with its default settings if there is one, then with the most
+    pairs."""
     best: dict[str, MeasuredEffect] = {}
     for one in sorted(measured, key=lambda one: (one.arm != one.lever, -one.pairs, one.arm)):
         best.setdefault(one.lever, one)
@@ -182,7 +206,10 @@ def back_test_text(scores: Sequence[Score]) -> str:
 
 def _lines(scores: Sequence[Score]) -> Iterator[str]:
     if not any(score.predictions for score in scores):
-        yield f"nothing to test: no place where {FEWEST} levers were measured, no lever measured at two places"
+        yield (
+            f"nothing to test: no place where {FEWEST} levers were measured, no lever measured at"
+            " two places"
+        )
     for score in scores:
         if not score.predictions:
             continue
@@ -192,10 +219,14 @@ def _lines(scores: Sequence[Score]) -> Iterator[str]:
             word = {True: "right", False: "wrong", None: "no call"}[one.hit]
             where = f"  {one.place}" if "at two or more" in score.title else ""
             yield (
-                f"  {one.seen.arm:<{width}}  expected {one.expected.mean:+.3f} ± {1.96 * one.expected.variance**0.5:.3f}, "
-                f"measured {one.seen.gain:+.3f} ± {1.96 * one.seen.error:.3f}  {word}{where}"
+                f"  {one.seen.arm:<{width}}  expected {one.expected.mean:+.3f} ±"
+                f" {1.96 * one.expected.variance**0.5:.3f}, measured {one.seen.gain:+.3f} ±"
+                f" {1.96 * one.seen.error:.3f}  {word}{where}"
             )
-        yield f"  signs right: {_share(score.hits)}; by published signs alone: {_share(score.published_hits)}"
+        yield (
+            f"  signs right: {_share(score.hits)}; by published signs alone:"
+            f" {_share(score.published_hits)}"
+        )
         rank = score.rank_correlation
         yield (
             "  rank correlation: too few levers, or no order was predicted"

@@ -20,12 +20,15 @@ from fulcrum.spec.errors import BadInput, FulcrumError, first_line, nearest
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
-# A data set by its captions and pictures' bytes: an image folder, shards, a table, an imported store.
+# A data set by its captions and pictures' bytes: an image folder, shards, a table, an imported
+# store.
 
 
-MOST = 200_000  # samples that are looked at; captions of a larger set are like those of its beginning
+# samples that are looked at; captions of a larger set are like those of its beginning
+MOST = 200_000
 SHOWN = 5
-DECODED = 1024  # pictures that are decoded one by one; of twice as many every second, of four times every fourth
+# pictures that are decoded one by one; of twice as many every second, of four times every fourth
+DECODED = 1024
 
 
 class LookedAt(NamedTuple):
@@ -48,7 +51,11 @@ class CaptionSet(NamedTuple):
     def texts(self, name: str = "") -> list[str]:
         """All captions; of one name where it is given."""
         return [
-            text for one in self.samples for kind, texts in one.captions.items() if name in ("", kind) for text in texts
+            text
+            for one in self.samples
+            for kind, texts in one.captions.items()
+            if name in ("", kind)
+            for text in texts
         ]
 
     @property
@@ -66,16 +73,23 @@ class CaptionSet(NamedTuple):
         whole = "" if self.whole else ", the first of them"
         pictures = "all" if decoded == len(self.samples) else f"{decoded:,}"
         names = ", ".join(self.names) or "none"
-        return f"{len(self.samples):,} samples{whole}, {pictures} pictures decoded, captions: {names}"
+        return (
+            f"{len(self.samples):,} samples{whole}, {pictures} pictures decoded, captions: {names}"
+        )
 
     def import_command(self, *options: str) -> str:
-        """Reads it again, with these options, to a store of its own; what is a store already is filtered instead."""
+        """Reads it again, with these options, to a store of its own; what is a store already is
+        filtered instead."""
         return data_command("import", self.path, "store", *options)
 
 
-def read_captions(path: str, limit: int = 77, most: int = MOST, say: Callable[[str], None] | None = None) -> CaptionSet:
+def read_captions(
+    path: str, limit: int = 77, most: int = MOST, say: Callable[[str], None] | None = None
+) -> CaptionSet:
     samples, broken = list[LookedAt](), list[tuple[str, str]]()
-    given: Iterable[LookedAt | tuple[str, str]] = _stored(Path(path)) if (Path(path) / ABOUT).is_file() else _given(path)
+    given: Iterable[LookedAt | tuple[str, str]] = (
+        _stored(Path(path)) if (Path(path) / ABOUT).is_file() else _given(path)
+    )
     whole, tally = True, Tally("", most, say)
     for one in given:
         tally.tell(len(samples), f"{len(samples):,} samples looked at")
@@ -98,7 +112,13 @@ def _stored(folder: Path) -> Iterator[LookedAt | tuple[str, str]]:
             split, wanted = SPLITS[int(store.rows[row]["split"])], is_decoded(row)
             if wanted and (fault := picture_fault(store.data(row), whole=True)):
                 yield store.name(row), fault
-            yield LookedAt(store.name(row), store.captions(row), split, store.rows[row]["sha"].tobytes().hex(), wanted)
+            yield LookedAt(
+                store.name(row),
+                store.captions(row),
+                split,
+                store.rows[row]["sha"].tobytes().hex(),
+                wanted,
+            )
         except (FulcrumError, ValueError, IndexError, RecursionError) as error:
             yield f"sample {row}", first_line(error)
 
@@ -116,7 +136,8 @@ def _given(path: str) -> Iterator[LookedAt | tuple[str, str]]:
 
 
 def is_decoded(number: int) -> bool:
-    """Of a large set some are enough, and they lie all over it: 5,000 of the 200,000 that are looked at."""
+    """Of a large set some are enough, and they lie all over it: 5,000 of the 200,000 that are
+    looked at."""
     return number % (1 << (number // DECODED).bit_length()) == 0
 
 
@@ -150,7 +171,8 @@ def commonest(texts: Iterable[str]) -> list[tuple[str, int]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Some pictures of a data set with their captions, scored: does a caption fit its own picture better than another's?
+# Some pictures of a data set with their captions, scored: does a caption fit its own picture better
+# than another's?
 
 
 PAIRS = 512
@@ -176,7 +198,9 @@ class PairTrial(NamedTuple):
     @property
     def misfits(self) -> list[ScoredPair]:
         """Those that another picture's caption fits as well or better, worst first."""
-        return sorted((one for one in self.pairs if one.own <= one.other), key=lambda one: one.own - one.other)
+        return sorted(
+            (one for one in self.pairs if one.own <= one.other), key=lambda one: one.own - one.other
+        )
 
     @property
     def stored(self) -> bool:
@@ -187,28 +211,32 @@ class PairTrial(NamedTuple):
         fit_well = len(self.pairs) - len(self.misfits)
         unread = f", {self.unread} captions could not be read" if self.unread else ""
         return (
-            f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with another's caption{unread}"
-            + (f"; {self.warning}" if self.warning else "")
+            f"{len(self.pairs)} pairs scored by {self.scorer}: {fit_well} fit better than with"
+            f" another's caption{unread}" + (f"; {self.warning}" if self.warning else "")
         )
 
 
 def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> PairTrial:
-    """Score some pairs as they are, and with the captions of pictures half the sample away. A threshold on a score would
-    be another for every network and every length of caption; which of two fits better is not."""
+    """Score some pairs as they are, and with the captions of pictures half the sample away. A
+    threshold on a score would be another for every network and every length of caption; which of
+    two fits better is not."""
     score = open_scorer(scorer)
     assert score is not None, "nobody asks without a name"
     given = list(islice(_pairs(data, SIDES.get(scorer, SIDE), caption), most))
     if len(given) < FEWEST:
         raise BadInput(
-            f"{data} holds {len(given)} pictures that can be scored", f"give {FEWEST} or more, or leave --score out"
+            f"{data} holds {len(given)} pictures that can be scored",
+            f"give {FEWEST} or more, or leave --score out",
         )
     readable = _legible(scorer, [text for _, _, text in given])
     legible = [one for one, can in zip(given, readable, strict=True) if can]
     unread = [text for (_, _, text), can in zip(given, readable, strict=True) if not can]
     if len(unread) > len(given) / 2 or len(legible) < FEWEST:
         raise BadInput(
-            f"'{scorer}' cannot read {len(unread)} of {len(given)} captions, such as {unread[0][:60]!r}",
-            "the world's scorer knows the words of the embedded world; for others: --score clip=FOLDER",
+            f"'{scorer}' cannot read {len(unread)} of {len(given)} captions, such as"
+            f" {unread[0][:60]!r}",
+            "the world's scorer knows the words of the embedded world; for others: --score"
+            " clip=FOLDER",
         )
     pictures, texts = [picture for _, picture, _ in legible], [text for _, _, text in legible]
     others = [texts[(place + len(texts) // 2) % len(texts)] for place in range(len(texts))]
@@ -221,35 +249,50 @@ def try_pairs(data: str, scorer: str, caption: str = "", most: int = PAIRS) -> P
         for some in (texts, others)
     )
     rows = zip(legible, own, other, others, strict=True)
-    pairs = [ScoredPair(name, text, fits, less) for (name, _, text), fits, less, wrong in rows if text != wrong]
+    pairs = [
+        ScoredPair(name, text, fits, less)
+        for (name, _, text), fits, less, wrong in rows
+        if text != wrong
+    ]
     return PairTrial(scorer, pairs, len(unread), foreign(pictures) if scorer == WORLD else "", data)
 
 
 def _legible(scorer: str, texts: Sequence[str]) -> list[bool]:
-    """Of which captions can the scorer read most? The world's knows few words, others are taken to know all."""
+    """Of which captions can the scorer read most? The world's knows few words, others are taken to
+    know all."""
     if scorer != WORLD:
         return [True] * len(texts)
     from fulcrum.data.world.scene import tokenize
     from fulcrum.networks.text import LONGEST, MOST_UNKNOWN, load_text
 
     known, words = load_text().tokenizer.index, [tokenize(text) for text in texts]
-    return [0 < len(some) < LONGEST and sum(one not in known for one in some) <= MOST_UNKNOWN * len(some) for some in words]
+    return [
+        0 < len(some) < LONGEST
+        and sum(one not in known for one in some) <= MOST_UNKNOWN * len(some)
+        for some in words
+    ]
 
 
 def _pairs(data: str, side: int, caption: str) -> Iterator[tuple[str, NDArray[np.uint8], str]]:
-    """Name, picture (3, side, side), caption; of a store from all over it, of other data from its beginning. What cannot
-    be opened, or has no caption, is passed over: another rule names it."""
+    """Name, picture (3, side, side), caption; of a store from all over it, of other data from its
+    beginning. What cannot be opened, or has no caption, is passed over: another rule names it."""
     names = set[str]()
     for name, content, captions in _samples_of(data):
         names |= set(captions)
-        texts = captions.get(caption or "long") or ([] if caption else next(iter(captions.values()), []))
+        texts = captions.get(caption or "long") or (
+            [] if caption else next(iter(captions.values()), [])
+        )
         if not texts or not texts[0].strip():
             continue
         try:
             image = decode(content).image
         except (BadSample, OSError):
             continue
-        yield name, np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(), texts[0]
+        yield (
+            name,
+            np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(),
+            texts[0],
+        )
     if caption and caption not in names:
         raise BadInput(f"no picture of {data} has a caption '{caption}'", nearest(caption, names))
 

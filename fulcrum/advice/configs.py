@@ -19,7 +19,8 @@ from fulcrum.spec.errors import BadInput
 
 
 def as_float(value: int | float) -> float | None:
-    """None for an integer of hundreds of digits: no setting of a training means it, and rules reckon with floats."""
+    """None for an integer of hundreds of digits: no setting of a training means it, and rules
+    reckon with floats."""
     try:
         return float(value)
     except OverflowError:
@@ -27,7 +28,8 @@ def as_float(value: int | float) -> float | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A foreign configuration as a flat list of named values with their lines: YAML, JSON or TOML, read and never evaluated.
+# A foreign configuration as a flat list of named values with their lines: YAML, JSON or TOML, read
+# and never evaluated.
 
 
 SUFFIXES = (".yaml", ".yml", ".json", ".toml")
@@ -69,7 +71,8 @@ class Entry(NamedTuple):
 
     @property
     def batches(self) -> float | None:
-        """The value as a number of steps; Composer writes 5000ba, and 10ep is a number of something else."""
+        """The value as a number of steps; Composer writes 5000ba, and 10ep is a number of something
+        else."""
         if isinstance(self.value, str) and self.value.strip().endswith("ba"):
             return self._replace(value=self.value.strip()[:-2]).number
         return self.number
@@ -80,13 +83,19 @@ class Entry(NamedTuple):
 
     @property
     def off(self) -> bool:
-        return self.value is False or self.value is None or self.text in ("false", "no", "off", "none", "null")
+        return (
+            self.value is False
+            or self.value is None
+            or self.text in ("false", "no", "off", "none", "null")
+        )
 
 
 class ConfigFile:
     """One configuration; `plain` is what it holds, `entries` the same, flat."""
 
-    def __init__(self, path: Path, plain: Mapping[str, Any], lines: Mapping[str, int], source: str = "") -> None:
+    def __init__(
+        self, path: Path, plain: Mapping[str, Any], lines: Mapping[str, int], source: str = ""
+    ) -> None:
         self.path, self.plain, self.source = path, plain, source
         self.entries = [Entry(name, value, lines.get(name, 1)) for name, value in _flat(plain)]
 
@@ -94,7 +103,8 @@ class ConfigFile:
         return str(entry.line)
 
     def setting(self, entry: Entry, value: Any) -> str:
-        """How the file would say it, with another value: `"--use_ema": false` in JSON, `use_ema = false` in TOML."""
+        """How the file would say it, with another value: `"--use_ema": false` in JSON, `use_ema =
+        false` in TOML."""
         name = next((one for one in self.names if _joined("", one) == entry.leaf), entry.leaf)
         kind = self.path.suffix.lower()
         if kind == ".json":
@@ -123,15 +133,20 @@ class ConfigFile:
     def mentions(self, pattern: str) -> bool:
         """Does a path or a word among the values hold it?"""
         return any(
-            re.search(pattern, entry.path) or (isinstance(entry.value, str | list) and re.search(pattern, entry.text))
+            re.search(pattern, entry.path)
+            or (isinstance(entry.value, str | list) and re.search(pattern, entry.text))
             for entry in self.entries
         )
 
     def number(self, pattern: str) -> float | None:
-        return next((entry.number for entry in self.find(pattern) if entry.number is not None), None)
+        return next(
+            (entry.number for entry in self.find(pattern) if entry.number is not None), None
+        )
 
     def batches(self, pattern: str) -> float | None:
-        return next((entry.batches for entry in self.find(pattern) if entry.batches is not None), None)
+        return next(
+            (entry.batches for entry in self.find(pattern) if entry.batches is not None), None
+        )
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -139,7 +154,9 @@ def read_config(path: Path) -> ConfigFile:
     try:
         source = read_regular(path, limit=MOST).decode("utf-8-sig")
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}", "expected a YAML, JSON or TOML file") from None
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}", "expected a YAML, JSON or TOML file"
+        ) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
     kind = path.suffix.lower()
@@ -152,17 +169,24 @@ def read_config(path: Path) -> ConfigFile:
         else:
             plain, lines = _yaml(source)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} cannot be parsed: {_one_line(error)}", f"is it {kind.lstrip('.').upper()}?") from None
+        raise BadInput(
+            f"{path} cannot be parsed: {_one_line(error)}", f"is it {kind.lstrip('.').upper()}?"
+        ) from None
     if isinstance(plain, list) and plain and all(isinstance(one, Mapping) for one in plain):
-        plain = {str(place): one for place, one in enumerate(plain)}  # data backends are often listed
+        # data backends are often listed
+        plain = {str(place): one for place, one in enumerate(plain)}
     if not isinstance(plain, Mapping):
-        raise BadInput(f"{path} holds no table of names and values, but {type(plain).__name__}", "expected a configuration")
+        raise BadInput(
+            f"{path} holds no table of names and values, but {type(plain).__name__}",
+            "expected a configuration",
+        )
     config = ConfigFile(path, plain, lines, source)
     return config if lines else ConfigFile(path, plain, _guessed_lines(config, source), source)
 
 
 def _yaml(source: str) -> tuple[Any, dict[str, int]]:
-    """Values and lines. Only plain YAML: a tag that would make an object is taken for the value that it stands before."""
+    """Values and lines. Only plain YAML: a tag that would make an object is taken for the value
+    that it stands before."""
     try:
         node = yaml.compose(source, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -191,13 +215,18 @@ def _yaml(source: str) -> tuple[Any, dict[str, int]]:
                     table[key] = made
             return table
         if isinstance(one, yaml.SequenceNode):
-            return [value(inner, _joined(path, str(place)), depth + 1) for place, inner in enumerate(one.value)]
+            return [
+                value(inner, _joined(path, str(place)), depth + 1)
+                for place, inner in enumerate(one.value)
+            ]
         known = one.tag in loader.yaml_constructors
         try:
             return loader.construct_object(one) if known else one.value
-        except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):  # as PyYAML refuses a scalar
+        # as PyYAML refuses a scalar
+        except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError):
             raise ValueError(
-                f"line {one.start_mark.line + 1} holds no {one.tag.rpartition(':')[2]}: {one.value!r}"
+                f"line {one.start_mark.line + 1} holds no {one.tag.rpartition(':')[2]}:"
+                f" {one.value!r}"
             ) from None
 
     return ({} if node is None else value(node, "", 0)), lines
@@ -222,9 +251,11 @@ def _joined(path: str, name: str) -> str:
 
 
 def _guessed_lines(config: ConfigFile, source: str) -> dict[str, int]:
-    """JSON and TOML say no lines: the first one, after the entry before it, where the name stands."""
+    """JSON and TOML say no lines: the first one, after the entry before it, where the name
+    stands."""
     lines, texts, start = {}, [text.lower().replace("-", "_") for text in source.splitlines()], 0
-    words = {word for text in texts for word in re.findall(r"\w+", text)}  # a name that stands nowhere is not looked for
+    # a name that stands nowhere is not looked for
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
     for entry in config.entries:
         absent = entry.leaf.isidentifier() and entry.leaf not in words
         places = () if absent else range(start, len(texts))
@@ -240,20 +271,24 @@ def _one_line(error: Exception) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Configurations that are compared with each other: a baseline and its arms, each with what it inherits filled in.
+# Configurations that are compared with each other: a baseline and its arms, each with what it
+# inherits filled in.
 
 
 BASELINE = re.compile(r"(?i)^(base|baseline|defaults?|control)($|[_\-. ])|[_\-. ]baseline$")
 INHERITS = ("defaults", "base", "_base_", "extends", "inherit", "inherits", "parent")
 # What tells one training from another and decides nothing about it.
 LABELS = re.compile(
-    r"(^|[._])(run_name|exp_name|experiment_name|experiment|title|description|notes?|tags?|wandb|tracker\w*|comment)($|[._])"
-    r"|^((run|exp|job|arm|trial)[._]?)?(name|id|label|slug|group|project)$|(^|[._])(\w*overwrite|save_interval|log_interval|logging_steps|num_workers|prefetch\w*)$"
+    r"(^|[._])(run_name|exp_name|experiment_name|experiment|title|description|notes?|tags?|wandb|"
+    r"tracker\w*|comment)($|[._])"
+    r"|^((run|exp|job|arm|trial)[._]?)?(name|id|label|slug|group|project)$|(^|[._])(\w*overwrite|"
+    r"save_interval|log_interval|logging_steps|num_workers|prefetch\w*)$"
 )
-# A word of writing and one of place: output_dir, outputDir, save_to, checkpoint.dir. What is loaded from is none, and a
-# root is none either: trainers put the run's name below it.
+# A word of writing and one of place: output_dir, outputDir, save_to, checkpoint.dir. What is loaded
+# from is none, and a root is none either: trainers put the run's name below it.
 OUTPUTS = re.compile(
-    r"(^|[._])(out|outputs?|save|results?|work|working|exp|experiment|run|ckpts?|checkpoints?|logs?|logging|artifacts?|dump)"
+    r"(^|[._])(out|outputs?|save|results?|work|working|exp|experiment|run|ckpts?|checkpoints?|"
+    r"logs?|logging|artifacts?|dump)"
     r"[._]?(dir|directory|folder|folder_name|to)$"
     r"|(^|[._])(save|output|checkpoints?)_path$"
 )
@@ -284,7 +319,10 @@ class ConfigChange(NamedTuple):
     @property
     def decision(self) -> str:
         words = self.path
-        return next((name for name, pattern in DECISIONS.items() if re.search(pattern, words)), words.partition(".")[0])
+        return next(
+            (name for name, pattern in DECISIONS.items() if re.search(pattern, words)),
+            words.partition(".")[0],
+        )
 
     def __str__(self) -> str:
         return f"{self.path}: {self.before!r} -> {self.after!r}"
@@ -318,15 +356,17 @@ class Inherited:
 
     def parents(self, config: ConfigFile) -> list[ConfigFile]:
         found = (self._find(config, name) for name, _ in _names(config))
-        return list({one.path: one for one in found if one is not None and one is not config}.values())
+        return list(
+            {one.path: one for one in found if one is not None and one is not config}.values()
+        )
 
     def misses(self, config: ConfigFile) -> bool:
         """Does it name a file that is not there?"""
         return any(is_file and self._find(config, name) is None for name, is_file in _names(config))
 
     def _find(self, config: ConfigFile, name: str) -> ConfigFile | None:
-        """Beside it, or from one of the folders above it within the target, for one of them is the root that Hydra's
-        `/base` and others' `configs/base.yaml` begin at."""
+        """Beside it, or from one of the folders above it within the target, for one of them is the
+        root that Hydra's `/base` and others' `configs/base.yaml` begin at."""
         home = config.path.parent
         above = [folder for folder in home.parents if folder.is_relative_to(self.root)]
         places = [Path(normpath(folder / name.lstrip("/"))) for folder in (home, *above)]
@@ -346,13 +386,19 @@ class Inherited:
         for parent in self.parents(config) if depth else ():
             values.update(self.values(parent, depth - 1))
         own: list[Entry] = config.entries
-        values.update({entry.path: entry.value for entry in own if entry.path.partition(".")[0] not in INHERITS})
+        values.update(
+            {
+                entry.path: entry.value
+                for entry in own
+                if entry.path.partition(".")[0] not in INHERITS
+            }
+        )
         return values
 
 
 def family_of(configs: Sequence[ConfigFile], inherited: Inherited) -> ConfigFamily | None:
-    """The comparison that the configurations of a folder make with each other, or with one elsewhere that they inherit;
-    None where there is none, or no baseline can be told."""
+    """The comparison that the configurations of a folder make with each other, or with one
+    elsewhere that they inherit; None where there is none, or no baseline can be told."""
     built_on = [one for config in configs for one in inherited.parents(config)]
     elsewhere = [one for one in built_on if one not in configs]
     known = list({one.path: one for one in (*configs, *elsewhere)}.values())
@@ -363,11 +409,16 @@ def family_of(configs: Sequence[ConfigFile], inherited: Inherited) -> ConfigFami
     if len(named) != 1 and len(bases) != 1:
         return None
     base = named[0] if len(named) == 1 else bases[0]
-    arms = [config for config in configs if config is not base and _comparable(base, config, inherited)]
+    arms = [
+        config for config in configs if config is not base and _comparable(base, config, inherited)
+    ]
     if not arms:
         return None
     former = inherited.values(base)
-    return ConfigFamily(ConfigArm(base, former, []), [_arm(config, former, inherited.values(config)) for config in arms])
+    return ConfigFamily(
+        ConfigArm(base, former, []),
+        [_arm(config, former, inherited.values(config)) for config in arms],
+    )
 
 
 def _arm(config: ConfigFile, former: Mapping[str, Any], values: dict[str, Any]) -> ConfigArm:
@@ -375,7 +426,9 @@ def _arm(config: ConfigFile, former: Mapping[str, Any], values: dict[str, Any]) 
     changes = [
         ConfigChange(path, former.get(path), values.get(path))
         for path in paths
-        if not LABELS.search(path) and not OUTPUTS.search(path) and path.partition(".")[0] not in INHERITS
+        if not LABELS.search(path)
+        and not OUTPUTS.search(path)
+        and path.partition(".")[0] not in INHERITS
     ]
     return ConfigArm(config, values, changes)
 
@@ -389,12 +442,18 @@ def _comparable(base: ConfigFile, other: ConfigFile, inherited: Inherited) -> bo
 
 
 def _names(config: ConfigFile) -> list[tuple[str, bool]]:
-    """What it says that it is built on, and whether that is surely a file: `base: large` may be anything."""
+    """What it says that it is built on, and whether that is surely a file: `base: large` may be
+    anything."""
     names: list[tuple[str, bool]] = []
     for field in INHERITS:
         given = config.plain.get(field)
         for one in given if isinstance(given, list) else [given]:
-            if isinstance(one, str) and one.strip("./") and one != "_self_" and not re.search(r"[@$]", one):
+            if (
+                isinstance(one, str)
+                and one.strip("./")
+                and one != "_self_"
+                and not re.search(r"[@$]", one)
+            ):
                 names.append((one, field == "defaults" or one.lower().endswith(SUFFIXES)))
     return names
 
@@ -404,7 +463,8 @@ def _names(config: ConfigFile) -> list[tuple[str, bool]]:
 
 
 STRIDE = 8.0  # of the usual autoencoders
-PATCHED = r"flux[._-]?1|^flux$|stable-diffusion-3|(^|[^a-z])sd3"  # models whose patches of 2 x 2 latents are known
+# models whose patches of 2 x 2 latents are known
+PATCHED = r"flux[._-]?1|^flux$|stable-diffusion-3|(^|[^a-z])sd3"
 
 
 def image_tokens(config: ConfigFile, usual_stride: bool = False) -> float | None:
@@ -414,10 +474,17 @@ def image_tokens(config: ConfigFile, usual_stride: bool = False) -> float | None
         return given
     side = config.number(r"(^|[._])(resolution|image_size|img_size|imagesize)$") or _square(config)
     patch = config.number(r"(^|[._])patch(_?size)?$")
-    stride = config.number(r"(vae|autoencoder|codec|tokenizer|first_stage)\w*[._](stride|downsample\w*|scale_factor|f)$")
+    stride = config.number(
+        r"(vae|autoencoder|codec|tokenizer|first_stage)\w*[._](stride|downsample\w*|scale_factor|"
+        r"f)$"
+    )
     if patch is None and stride is None and usual_stride and config.mentions(PATCHED):
         patch, stride = 2.0, STRIDE
-    if stride is None and usual_stride and config.mentions(r"(^|[._])(vae|autoencoder|first_stage)|autoencoderkl|latent"):
+    if (
+        stride is None
+        and usual_stride
+        and config.mentions(r"(^|[._])(vae|autoencoder|first_stage)|autoencoderkl|latent")
+    ):
         stride = STRIDE
     return (side / (patch * stride)) ** 2 if side and patch and stride else None
 
@@ -425,12 +492,15 @@ def image_tokens(config: ConfigFile, usual_stride: bool = False) -> float | None
 def _square(config: ConfigFile) -> float | None:
     """kohya's resolution = "1024,1024"; the root of the area where it is none."""
     entry = config.first(r"(^|[._])resolution$")
-    sides = re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", str(entry.value)) if entry is not None else None
+    sides = (
+        re.fullmatch(r"\s*(\d+)\s*[,x]\s*(\d+)\s*", str(entry.value)) if entry is not None else None
+    )
     return (float(sides[1]) * float(sides[2])) ** 0.5 if sides else None
 
 
 # --------------------------------------------------------------------------------------------------
-# A sweep in one configuration, as Hydra writes it: what differs between its jobs, and what a value depends on.
+# A sweep in one configuration, as Hydra writes it: what differs between its jobs, and what a value
+# depends on.
 
 
 PARAMETERS = "hydra.sweeper.params."
@@ -451,19 +521,23 @@ def swept_names(config: ConfigFile) -> list[str]:
 def _is_many(entry: Entry) -> bool:
     if isinstance(entry.value, list):
         return len(entry.value) > 1
-    return bool(MANY.match(entry.text)) or "," in NESTED.sub("", entry.text)  # a list in brackets is one value
+    # a list in brackets is one value
+    return bool(MANY.match(entry.text)) or "," in NESTED.sub("", entry.text)
 
 
 def names_in(config: ConfigFile, entry: Entry) -> set[str] | None:
     """Names that a path is made of, followed through other values.
 
-    None where it may be another for each job in a way that is not known: a resolver (`${now:...}`, `${hydra:...}`), a
-    relative path, which Hydra may read within the job's own folder, or what is no path at all.
+    None where it may be another for each job in a way that is not known: a resolver (`${now:...}`,
+    `${hydra:...}`), a relative path, which Hydra may read within the job's own folder, or what is
+    no path at all.
     """
     if not isinstance(entry.value, str):
         return None
     kept = config.first(r"^hydra\.job\.chdir$")
-    if not re.match(r"/|\w+://|\$\{|[a-z]:[\\/]|~", entry.text) and not (kept is not None and kept.off):
+    if not re.match(r"/|\w+://|\$\{|[a-z]:[\\/]|~", entry.text) and not (
+        kept is not None and kept.off
+    ):
         return None
     known = {one.path: one.value for one in config.entries}
     names, waiting = set[str](), [entry.value]

@@ -14,12 +14,14 @@ from fulcrum.judge.tables import mean_sd
 from fulcrum.levers.catalog import CATALOG
 
 # --------------------------------------------------------------------------------------------------
-# Which studies the evidence page knows by the names of their folders, what each asks, and which were not run yet.
+# Which studies the evidence page knows by the names of their folders, what each asks, and which
+# were not run yet.
 
 
 Studies = Mapping[str, StudyResult]  # name of its folder -> what a kept study found
 TABLE = "replication"  # how the names begin of studies that change one decision at a time
-AGAIN = ("replication_pocket", "emoji")  # what asks the same on a larger recipe, and on pictures that others drew
+# what asks the same on a larger recipe, and on pictures that others drew
+AGAIN = ("replication_pocket", "emoji")
 LONGER = "skeptic_budget"  # what trains both sides longer
 RECIPE = "spark"  # of the ranking: decisions on another recipe stand in a section of their own
 
@@ -30,16 +32,30 @@ class Asked(NamedTuple):
 
 
 ASKED = (
-    Asked("replication", "every row of the published table that needs no other, one decision at a time"),
-    Asked("replication_bases", "rows that need another decision first: a codec trained along, rounding at random"),
+    Asked(
+        "replication",
+        "every row of the published table that needs no other, one decision at a time",
+    ),
+    Asked(
+        "replication_bases",
+        "rows that need another decision first: a codec trained along, rounding at random",
+    ),
     Asked("replication_synthetic", "real pictures instead of synthetic ones"),
     Asked("replication_mislabels", "filtering captions where some were planted wrong"),
     Asked("replication_rates", "optimizer and storage, each at a learning rate of its own"),
-    Asked("replication_pocket", "the largest effects, and the opposite ones, again on a larger recipe"),
+    Asked(
+        "replication_pocket", "the largest effects, and the opposite ones, again on a larger recipe"
+    ),
     Asked("resolution", "routing at few and at many tokens"),
     Asked("resolution_objective", "x-prediction against velocity at few and at many tokens"),
-    Asked("late", "changes that come late: alignment switched off, a curated end, every token at the end"),
-    Asked("stack", "the best decisions together: one left out at a time, and all of them at equal time"),
+    Asked(
+        "late",
+        "changes that come late: alignment switched off, a curated end, every token at the end",
+    ),
+    Asked(
+        "stack",
+        "the best decisions together: one left out at a time, and all of them at equal time",
+    ),
     Asked("fraction", "which decisions compound: several at once, in few combinations"),
     Asked("emoji", "the largest effects on pictures that no one here drew"),
     Asked("skeptic_judge", "the largest effects as another judge sees them"),
@@ -52,11 +68,16 @@ SEVERAL = ("resolution", "late", "stack", "fraction")  # there may be several: l
 
 
 def ordered(studies: Studies) -> dict[str, StudyResult]:
-    """The studies in the order in which the page asks for them; those that it does not know come last, by name."""
+    """The studies in the order in which the page asks for them; those that it does not know come
+    last, by name."""
     places = {asked.folder: place for place, asked in enumerate(ASKED)}
 
     def place(name: str) -> tuple[int, str]:
-        known = name if name in places else next((one for one in SEVERAL if name.startswith(f"{one}_")), name)
+        known = (
+            name
+            if name in places
+            else next((one for one in SEVERAL if name.startswith(f"{one}_")), name)
+        )
         return places.get(known, len(places)), name
 
     return {name: studies[name] for name in sorted(studies, key=place)}
@@ -78,12 +99,18 @@ def in_table(name: str, result: StudyResult) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A training decision as one study judged it: its effect, what it was held against, what it costs, what to know of it.
+# A training decision as one study judged it: its effect, what it was held against, what it costs,
+# what to know of it.
 
 
-SAME_TIME = 0.05  # times per step that differ by less are called equal: arms of equal FLOPs were seen to scatter by as much
-TIMING_ERROR = 0.1  # and some by as much as this: a price by time is told where the difference is at least twice as large
-SAID = {"inconclusive": "undecided", "waiting": "no answer yet"}  # a verdict -> how the page says it
+# times per step that differ by less are called equal: arms of equal FLOPs were seen to scatter by
+# as much
+SAME_TIME = 0.05
+# and some by as much as this: a price by time is told where the difference is at least twice as
+# large
+TIMING_ERROR = 0.1
+# a verdict -> how the page says it
+SAID = {"inconclusive": "undecided", "waiting": "no answer yet"}
 
 
 class Decision(NamedTuple):
@@ -108,7 +135,8 @@ class Decision(NamedTuple):
 
     @property
     def removed(self) -> float | None:
-        """The share of the baseline's distance to real pictures that it removes; None without such an end of the scale."""
+        """The share of the baseline's distance to real pictures that it removes; None without such
+        an end of the scale."""
         metric = self.result.primary
         own, base = (mean_sd(arm, metric.name)[0] for arm in (self.arm, self.base))
         if metric.ceiling is None or own is None or base is None or base == metric.ceiling:
@@ -117,23 +145,34 @@ class Decision(NamedTuple):
 
     @property
     def is_slight(self) -> bool:
-        """Is what is left of it, without the flattery of having been picked out, less than would matter?"""
+        """Is what is left of it, without the flattery of having been picked out, less than would
+        matter?"""
         effect = self.effect
-        return effect is not None and effect.shrunk is not None and abs(effect.shrunk) < self.result.plan.smallest_effect
+        return (
+            effect is not None
+            and effect.shrunk is not None
+            and abs(effect.shrunk) < self.result.plan.smallest_effect
+        )
 
     @property
     def name(self) -> str:
-        """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning rates searched;
-        'Caption filter, with mislabelled=0.2' where both sides had a setting that is not the recipe's."""
+        """'Short captions (prompts=matched)'; 'Muon, own rates' where both sides had their learning
+        rates searched; 'Caption filter, with mislabelled=0.2' where both sides had a setting that
+        is not the recipe's."""
         name = re.sub(r"(?<=\w)\(", " (", sentences.plain(self.arm))
         name = f"{name}, own rates" if self.result.sweeps else name
         return ", ".join([name, *(f"with {_last_part(setting)}" for setting in self.circumstances)])
 
     @property
     def circumstances(self) -> list[str]:
-        """Settings of the study that hold on both sides: the decision is then judged where the recipe is another one."""
+        """Settings of the study that hold on both sides: the decision is then judged where the
+        recipe is another one."""
         changed = {change.path for change in self.arm.diff}
-        return [setting for setting in self.result.plan.settings if setting.partition("=")[0] not in changed]
+        return [
+            setting
+            for setting in self.result.plan.settings
+            if setting.partition("=")[0] not in changed
+        ]
 
     @property
     def base(self) -> ArmResult:
@@ -151,7 +190,11 @@ class Decision(NamedTuple):
     @property
     def gain(self) -> float | None:
         """The effect, signed so that more is better whatever the metric."""
-        return None if self.effect is None or self.effect.mean is None else self._signed(self.effect.mean)
+        return (
+            None
+            if self.effect is None or self.effect.mean is None
+            else self._signed(self.effect.mean)
+        )
 
     @property
     def gain_interval(self) -> tuple[float, float] | None:
@@ -166,7 +209,11 @@ class Decision(NamedTuple):
 
     @property
     def change(self) -> str:
-        return number.change(self.effect.mean, self.effect.low, self.effect.high) if self.effect else number.NONE
+        return (
+            number.change(self.effect.mean, self.effect.low, self.effect.high)
+            if self.effect
+            else number.NONE
+        )
 
     @property
     def pairs(self) -> int:
@@ -192,15 +239,24 @@ class Decision(NamedTuple):
         return frozenset(cell.key for arm in (self.arm, self.base) for cell in arm.cells)
 
     def is_among(self, seen: Iterable[frozenset[str]]) -> bool:
-        """Were all its trainings seen already? Of a study that is kept without its cells none were."""
+        """Were all its trainings seen already? Of a study that is kept without its cells none
+        were."""
         return bool(self.keys) and any(self.keys <= keys for keys in seen)
 
     @property
     def remarks(self) -> list[str]:
         """What must stand beside the verdict."""
-        other = [f"every arm with {', '.join(self.result.plan.settings)}"] if self.result.plan.settings else []
+        other = (
+            [f"every arm with {', '.join(self.result.plan.settings)}"]
+            if self.result.plan.settings
+            else []
+        )
         together = ["several decisions at once"] if self.arm.compound else []
-        unlike = [] if self.judged_alike else ["judged by other prompts than its baseline, so it is named in no conclusion"]
+        unlike = (
+            []
+            if self.judged_alike
+            else ["judged by other prompts than its baseline, so it is named in no conclusion"]
+        )
         return [
             *other,
             *certainty.remarks(self.result, self.arm),
@@ -213,7 +269,8 @@ class Decision(NamedTuple):
 
     @property
     def _drawn(self) -> list[str]:
-        """Said where pictures are drawn in another way too: the effect is that of training and drawing together."""
+        """Said where pictures are drawn in another way too: the effect is that of training and
+        drawing together."""
         paths = [change.path for change in self.arm.diff if change.path.startswith("sample.")]
         paths = [path for path in paths if not path.startswith("sample.prompts")]
         return [f"its pictures are drawn in another way too: {', '.join(paths)}"] if paths else []
@@ -225,17 +282,21 @@ class Decision(NamedTuple):
 
     @property
     def held_against(self) -> str:
-        """What else than the recipe as it is, judged as it is: such an effect is not one to be ranked among the others.
-        Empty: that recipe."""
+        """What else than the recipe as it is, judged as it is: such an effect is not one to be
+        ranked among the others. Empty: that recipe."""
         if not self.result.is_base(self.base):
             return sentences.plain(self.base)
         if self.result.plan.settings:
-            return f"{self.result.plan.baseline} with {', '.join(map(_last_part, self.result.plan.settings))}"
+            return (
+                f"{self.result.plan.baseline} with"
+                f" {', '.join(map(_last_part, self.result.plan.settings))}"
+            )
         return "" if self.judged_alike else f"{self.result.plan.baseline}, judged by other prompts"
 
     @property
     def bounds(self) -> list[str]:
-        """Said where an arm stands at an end of the metric's scale: further it cannot go, its effect's size is a bound."""
+        """Said where an arm stands at an end of the metric's scale: further it cannot go, its
+        effect's size is a bound."""
         metric, mean = self.result.primary, mean_sd(self.arm, self.result.primary.name)[0]
         margin, known = self.result.plan.smallest_effect, floors(self.result.primary)
         if self.gain is None or mean is None:
@@ -250,8 +311,8 @@ class Decision(NamedTuple):
 
     @property
     def worth(self) -> str:
-        """What a change in quality costs or saves in time per image, in one digit: times are known no better; '–' where
-        there is nothing to say."""
+        """What a change in quality costs or saves in time per image, in one digit: times are known
+        no better; '–' where there is nothing to say."""
         gain, time = self.gain, self.time
         if gain is None or time is None or self.verdict not in ("better", "worse", "tie"):
             return number.NONE
@@ -262,14 +323,18 @@ class Decision(NamedTuple):
             return number.NONE
         if self.verdict == "tie":
             return f"as good, {number.ratio(time)} the time"
-        return f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -2 * TIMING_ERROR else "faster"
+        return (
+            f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -2 * TIMING_ERROR else "faster"
+        )
 
     def _price(self, dearer: float) -> str:
         if dearer < -TIMING_ERROR:
             return "free, and faster"
         if dearer <= TIMING_ERROR:
             return "free" if dearer <= SAME_TIME else "hardly dearer"
-        return f"{self._per_tenth(dearer)} per +10 % time" if dearer > 2 * TIMING_ERROR else "dearer"
+        return (
+            f"{self._per_tenth(dearer)} per +10 % time" if dearer > 2 * TIMING_ERROR else "dearer"
+        )
 
     def _per_tenth(self, share: float) -> str:
         assert self.effect is not None and self.effect.mean is not None
@@ -277,11 +342,16 @@ class Decision(NamedTuple):
         return number.signed(size, max(0, -math.floor(math.log10(abs(size)))) if size else 0)
 
     def at_equal_time(self, metric: str) -> Effect | None:
-        """The same comparison with time held equal, where curves were read and times differ by more than their error: else
-        it is that error which the number tells. It is exploratory. None: there is none."""
+        """The same comparison with time held equal, where curves were read and times differ by more
+        than their error: else it is that error which the number tells. It is exploratory. None:
+        there is none."""
         if self.time is None or abs(self.time - 1.0) <= TIMING_ERROR:
             return None
-        rows = [row for row in self.result.effects_of(self.arm) if (row.metric, row.unit) == (metric, "time")]
+        rows = [
+            row
+            for row in self.result.effects_of(self.arm)
+            if (row.metric, row.unit) == (metric, "time")
+        ]
         return next((row for row in rows if row.mean is not None), None)
 
 
@@ -301,7 +371,8 @@ def best_first(decisions: Iterable[Decision]) -> list[Decision]:
 
 
 def named(decisions: Iterable[Decision], root: str) -> Decision | None:
-    """The first decision of an arm's name; `stochastic_rounding` also finds `stochastic_rounding on bf16_storage`."""
+    """The first decision of an arm's name; `stochastic_rounding` also finds `stochastic_rounding on
+    bf16_storage`."""
     rows = list(decisions)
     exact = [one for one in rows if one.arm.root == root]
     added = [one for one in rows if one.arm.root.startswith(f"{root} on ")]
@@ -309,7 +380,8 @@ def named(decisions: Iterable[Decision], root: str) -> Decision | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Decisions of the ranking that another study asked again: what became of their directions, their order and their sizes.
+# Decisions of the ranking that another study asked again: what became of their directions, their
+# order and their sizes.
 
 
 AskedAgain = tuple[Decision, Decision]  # as another study found it, and as it stands in the ranking
@@ -319,7 +391,9 @@ def asked_again(own: Iterable[Decision], rows: Iterable[Decision]) -> list[Asked
     """Decisions of another study that have a number there and in the ranking."""
     ranked = list(rows)
     both = [(one, before) for one in own if (before := named(ranked, one.arm.root)) is not None]
-    return [(one, before) for one, before in both if one.gain is not None and before.gain is not None]
+    return [
+        (one, before) for one, before in both if one.gain is not None and before.gain is not None
+    ]
 
 
 def same_way(asked: Iterable[AskedAgain]) -> tuple[int, int]:
@@ -329,9 +403,13 @@ def same_way(asked: Iterable[AskedAgain]) -> tuple[int, int]:
 
 
 def same_order(asked: Sequence[AskedAgain]) -> tuple[int, int]:
-    """How many pairs of decisions there are, and how many stand in the same order in both, better above worse."""
+    """How many pairs of decisions there are, and how many stand in the same order in both, better
+    above worse."""
     places = [(a, b) for place, a in enumerate(asked) for b in asked[place + 1 :]]
-    kept = sum(((a[0].gain or 0) > (b[0].gain or 0)) == ((a[1].gain or 0) > (b[1].gain or 0)) for a, b in places)
+    kept = sum(
+        ((a[0].gain or 0) > (b[0].gain or 0)) == ((a[1].gain or 0) > (b[1].gain or 0))
+        for a, b in places
+    )
     return len(places), kept
 
 
@@ -350,39 +428,50 @@ def trained_longer(studies: Studies, rows: Iterable[Decision]) -> TrainedLonger 
         return None
     asked = asked_again(all_decisions(LONGER, result), ranked)
     gained = [(one, before) for one, before in asked if before.verdict == "better"]
-    shrunk = [(one, before) for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2]
+    shrunk = [
+        (one, before) for one, before in gained if (one.gain or 0.0) < (before.gain or 0.0) / 2
+    ]
     return TrainedLonger(result.plan.images / ranked[0].result.plan.images, len(gained), shrunk)
 
 
 # --------------------------------------------------------------------------------------------------
-# What kept studies found, as rows of fulcrum/levers/measured.json: one for each lever that was changed alone.
+# What kept studies found, as rows of fulcrum/levers/measured.json: one for each lever that was
+# changed alone.
 
 
-ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")  # studies that add levers to a plain recipe
-LOST, RESTORED = "short_captions", "recaptioned"  # in one study: how much of what the first costs the second gives back
+# studies that add levers to a plain recipe
+ADDED_ALONE = (TABLE, "resolution", "emoji", "recaption", "late")
+# in one study: how much of what the first costs the second gives back
+LOST, RESTORED = "short_captions", "recaptioned"
 DIGITS = 4
 KEY_DIGITS = 8  # of a training's key: enough to tell thousands apart, and the table stays small
 
 
 def rows(studies: Studies, science: int) -> list[dict[str, Any]]:
-    """In the order of the catalogue; trainings that two studies share are counted once. Of a study that is not finished
-    only what its looks have decided: such an arm gets no more seeds."""
+    """In the order of the catalogue; trainings that two studies share are counted once. Of a study
+    that is not finished only what its looks have decided: such an arm gets no more seeds."""
     alone, seen = list[tuple[str, Decision]](), set[tuple[str, frozenset[str]]]()
     for name, result in ordered(studies).items():
-        if result.fraction is None and any(name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE):
+        if result.fraction is None and any(
+            name == kind or name.startswith(f"{kind}_") for kind in ADDED_ALONE
+        ):
             for one in filter(_ended, all_decisions(name, result)):
                 lever = lever_of(one)
                 if lever and not one.is_among(keys for known, keys in seen if known == lever):
                     seen.add((lever, one.keys))
                     alone.append((lever, one))
     places = {name: place for place, name in enumerate(CATALOG.levers)}
-    made = [row_of(lever, one, science) for lever, one in sorted(alone, key=lambda pair: places[pair[0]])]
+    made = [
+        row_of(lever, one, science)
+        for lever, one in sorted(alone, key=lambda pair: places[pair[0]])
+    ]
     back, longer = comes_back(studies), trained_on(studies)
     return [_with_note(_with_longer(row, longer), back) for row in made if row is not None]
 
 
 def trained_on(studies: Studies) -> dict[tuple[str, str], tuple[int, str]]:
-    """(recipe, what was added) -> images, and what became of it there: of the study with a longer training."""
+    """(recipe, what was added) -> images, and what became of it there: of the study with a longer
+    training."""
     result = studies.get(LONGER)
     if result is None or result.state != "finished":
         return {}
@@ -396,23 +485,35 @@ def trained_on(studies: Studies) -> dict[tuple[str, str], tuple[int, str]]:
     }
 
 
-def _with_longer(row: dict[str, Any], longer: dict[tuple[str, str], tuple[int, str]]) -> dict[str, Any]:
+def _with_longer(
+    row: dict[str, Any], longer: dict[tuple[str, str], tuple[int, str]]
+) -> dict[str, Any]:
     images, words = longer.get((row["recipe"], row["arm"]), (0, ""))
     if images <= row["images"] or row["settings"]:
         return row
     return row | {
-        "note": "; ".join(filter(None, (row["note"], f"with {images / row['images']:g} times the images {words}")))
+        "note": "; ".join(
+            filter(None, (row["note"], f"with {images / row['images']:g} times the images {words}"))
+        )
     }
 
 
 def comes_back(studies: Studies) -> tuple[str, str]:
-    """Recipe of the study that held both against long captions, and the share in words; empty where there is none."""
+    """Recipe of the study that held both against long captions, and the share in words; empty where
+    there is none."""
     for name, result in studies.items():
-        arms = {one.arm.phrase.split(" + ")[-1]: one for one in all_decisions(name, result) if result.is_base(one.base)}
+        arms = {
+            one.arm.phrase.split(" + ")[-1]: one
+            for one in all_decisions(name, result)
+            if result.is_base(one.base)
+        }
         lost, left = (arms[arm].gain if arm in arms else None for arm in (LOST, RESTORED))
         if lost is not None and left is not None and lost < 0.0 and result.state == "finished":
             pairs = min(arms[LOST].pairs, arms[RESTORED].pairs)
-            words = f"of what {LOST} cost, {1 - left / lost:.0%} comes back with {RESTORED} ({pairs} pairs, study {name})"
+            words = (
+                f"of what {LOST} cost, {1 - left / lost:.0%} comes back with {RESTORED} ({pairs}"
+                f" pairs, study {name})"
+            )
             return result.plan.baseline, words
     return "", ""
 
@@ -427,15 +528,23 @@ def _ended(decision: Decision) -> bool:
     return decision.result.state == "finished" or by_look
 
 
-def merged(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science: int) -> list[dict[str, Any]]:
-    """The rows of this version of the science are the new ones; those of other versions stay as they are."""
+def merged(
+    old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]], science: int
+) -> list[dict[str, Any]]:
+    """The rows of this version of the science are the new ones; those of other versions stay as
+    they are."""
     return [*new, *(row for row in old if row["science"] != science)]
 
 
 def lever_of(decision: Decision, levers: Collection[str] = CATALOG.levers) -> str:
-    """The lever that an arm has and its base has not; empty where it is not exactly one of those that are known, or where
-    it stands in for another: held against that one its effect is none of being added."""
-    added = [] if set(decision.base.phrase.split(" + ")) - set(decision.arm.phrase.split(" + ")) else _added(decision)
+    """The lever that an arm has and its base has not; empty where it is not exactly one of those
+    that are known, or where it stands in for another: held against that one its effect is none of
+    being added."""
+    added = (
+        []
+        if set(decision.base.phrase.split(" + ")) - set(decision.arm.phrase.split(" + "))
+        else _added(decision)
+    )
     name = added[0].partition("(")[0].strip() if len(added) == 1 and " @ " not in added[0] else ""
     return name if name in levers else ""
 
@@ -463,7 +572,10 @@ def row_of(lever: str, decision: Decision, science: int) -> dict[str, Any] | Non
         "recipe": plan.baseline,
         "science": science,
         "metric": effect.metric,
-        **{name: _rounded(value) for name, value in (("change", effect.mean), ("low", effect.low), ("high", effect.high))},
+        **{
+            name: _rounded(value)
+            for name, value in (("change", effect.mean), ("low", effect.low), ("high", effect.high))
+        },
         "pairs": effect.n,
         "verdict": effect.verdict,
         "date": decision.result.made.date[:10],
@@ -487,7 +599,9 @@ def _beside(decision: Decision) -> str:
 
 def _scale_settings(decision: Decision) -> tuple[str, ...]:
     """What the arm's scale sets beside the plan's own settings."""
-    return next((one.settings for one in decision.result.scales if one.name == decision.arm.scale), ())
+    return next(
+        (one.settings for one in decision.result.scales if one.name == decision.arm.scale), ()
+    )
 
 
 def _rounded(value: float) -> float:

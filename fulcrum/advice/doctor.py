@@ -14,7 +14,14 @@ from fulcrum.files.array_store import require_sound
 from fulcrum.files.atomic import abandoned
 from fulcrum.files.lock import locked
 from fulcrum.files.paths import Damaged, free_aside, reason, remove, set_aside
-from fulcrum.files.sealed import CHECK, is_intact, keep_records, read_json, read_records, read_sealed
+from fulcrum.files.sealed import (
+    CHECK,
+    is_intact,
+    keep_records,
+    read_json,
+    read_records,
+    read_sealed,
+)
 from fulcrum.measure.preview import CURVE, read_lines, require_unchanged
 from fulcrum.spec.edit import key, read, read_by
 from fulcrum.spec.errors import BadInput, FulcrumError
@@ -81,7 +88,8 @@ class Treated(NamedTuple):
 
 
 def treated(ailments: Iterable[Ailment], repair: bool) -> list[Treated]:
-    """Each ailment, mended if that is wanted and safe; one that cannot be mended does not keep the others from it."""
+    """Each ailment, mended if that is wanted and safe; one that cannot be mended does not keep the
+    others from it."""
     answers = []
     for ailment in ailments:
         mended = failed = ""
@@ -103,8 +111,16 @@ def moved_aside(path: Path) -> Callable[[], str]:
 
 def leftovers(*folders: Path) -> list[Ailment]:
     """What killed writers left there; what is being written now is none of it."""
-    asides = [path for folder in folders if folder.is_dir() and not folder.is_symlink() for path in abandoned(folder)]
-    return [Ailment(path, "a killed process left it half written", "", _removal(path), damage=False) for path in asides]
+    asides = [
+        path
+        for folder in folders
+        if folder.is_dir() and not folder.is_symlink()
+        for path in abandoned(folder)
+    ]
+    return [
+        Ailment(path, "a killed process left it half written", "", _removal(path), damage=False)
+        for path in asides
+    ]
 
 
 def _removal(path: Path) -> Callable[[], str]:
@@ -116,7 +132,8 @@ def _removal(path: Path) -> Callable[[], str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A cache of encodings, entry by entry against its checksums. A damaged one is dropped: who needs it encodes it again.
+# A cache of encodings, entry by entry against its checksums. A damaged one is dropped: who needs it
+# encodes it again.
 
 
 ENTRY = re.compile(r"[a-z_]+-[0-9a-f]{32}")
@@ -138,10 +155,18 @@ def cache_checkup(folder: Path, say: Callable[[str], None]) -> Checkup:
             size += require_sound(path)
             sound += 1
         except Damaged as error:
-            ailments.append(Ailment(path, error.message, "the next run that needs it encodes it again", _drop(path)))
+            ailments.append(
+                Ailment(
+                    path, error.message, "the next run that needs it encodes it again", _drop(path)
+                )
+            )
         tally.tell(done)
     unfinished = [path.name for path in folder.iterdir() if path.name.endswith(MAKING)]
-    notes = [f"{len(unfinished)} unfinished: a run that needs one goes on with it"] if unfinished else []
+    notes = (
+        [f"{len(unfinished)} unfinished: a run that needs one goes on with it"]
+        if unfinished
+        else []
+    )
     looked_at = (f"{sound} of {len(paths)} entries, {size / 1e6:,.1f} MB",)
     return Checkup(folder, "cache", looked_at, tuple(ailments), tuple(notes))
 
@@ -160,11 +185,13 @@ def _drop(path: Path) -> Callable[[], str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A store of pictures: every table, shard, picture and caption. What is damaged must be copied or imported again.
+# A store of pictures: every table, shard, picture and caption. What is damaged must be copied or
+# imported again.
 
 
 AGAIN = (
-    "copy it again from where it came, or import the pictures anew into another folder: fulcrum data import PICTURES FOLDER"
+    "copy it again from where it came, or import the pictures anew into another folder: fulcrum"
+    " data import PICTURES FOLDER"
 )
 
 
@@ -177,7 +204,11 @@ def store_checkup(folder: Path, say: Callable[[str], None]) -> Checkup:
     swept = {ailment.place.name for ailment in left}  # a strange file, and one that is known
     faults = [fault for fault in about["faults"] if fault.partition(":")[0] not in swept]
     ailments = (*(Ailment(folder, fault, AGAIN) for fault in faults), *left)
-    sound = (f"{about['looked_at']:,} pictures with their captions, tables, shards, ledger and card",) if not faults else ()
+    sound = (
+        (f"{about['looked_at']:,} pictures with their captions, tables, shards, ledger and card",)
+        if not faults
+        else ()
+    )
     return Checkup(folder, "data store", sound, ailments)
 
 
@@ -207,10 +238,18 @@ def run_checkup(path: Path, known: Catalogue, say: Callable[[str], None]) -> Che
     found.ailments += leftovers(path, path / "checkpoints", path / KEPT, path / "previews")
     if in_use(found.folder):
         found.notes.append("a process is training it now: --repair leaves it alone")
-    aside = [one.name for one in (*path.glob("damaged-*"), *found.folder.checkpoints.glob("damaged-*"))]
+    aside = [
+        one.name for one in (*path.glob("damaged-*"), *found.folder.checkpoints.glob("damaged-*"))
+    ]
     if aside:
-        found.notes.append(f"set aside before: {', '.join(sorted(aside))}; of checkpoints 'fulcrum runs gc' removes them")
-    mended = [one._replace(mend=_alone(found.folder, one.mend)) if one.mend else one for one in found.ailments]
+        found.notes.append(
+            f"set aside before: {', '.join(sorted(aside))}; of checkpoints 'fulcrum runs gc'"
+            " removes them"
+        )
+    mended = [
+        one._replace(mend=_alone(found.folder, one.mend)) if one.mend else one
+        for one in found.ailments
+    ]
     return Checkup(path, "run", tuple(found.sound), tuple(mended), tuple(found.notes))
 
 
@@ -237,9 +276,12 @@ class _RunFindings:
         path = self.folder.path / "about.json"
         try:
             self._hold_against_key(path, known)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:  # other things in its fields
+        # other things in its fields
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             what = f"it is not the description of a run: {type(error).__name__}: {str(error)[:200]}"
-            self.ailments.append(Ailment(path, what, f"put it back as it was, or {ANEW.format(key=self.name)}"))
+            self.ailments.append(
+                Ailment(path, what, f"put it back as it was, or {ANEW.format(key=self.name)}")
+            )
 
     def _hold_against_key(self, path: Path, known: Catalogue) -> None:
         try:
@@ -248,17 +290,37 @@ class _RunFindings:
             reads = read_by(run)
         except (FulcrumError, OSError) as error:
             if not self.about:
-                self.ailments.append(Ailment(path, str(error).partition("\n")[0], ANEW.format(key=self.name)))
+                self.ailments.append(
+                    Ailment(path, str(error).partition("\n")[0], ANEW.format(key=self.name))
+                )
             else:
-                self.notes.append(f"about.json was not held against the key: {str(error).partition(chr(10))[0]}")
+                self.notes.append(
+                    f"about.json was not held against the key: {str(error).partition(chr(10))[0]}"
+                )
             return
         if self.about.get("science", FIRST_SCIENCE) != SCIENCE:
-            self.notes.append("another version of the science trained it: readable, not gone on with")
-        elif changed := [name for name, digest in self.about.get("reads", {}).items() if reads.get(name) != digest]:
-            self.notes.append(f"what it was trained with is not what is here now: {', '.join(sorted(changed))}")
-        elif self.about.get("key") != self.name or key(run, int(self.about["seed"]), files) != self.name:
-            what = "it describes another run than the folder is called after: it was edited, or the folder was renamed"
-            self.ailments.append(Ailment(path, what, f"put it back as it was, or {ANEW.format(key=self.name)}"))
+            self.notes.append(
+                "another version of the science trained it: readable, not gone on with"
+            )
+        elif changed := [
+            name
+            for name, digest in self.about.get("reads", {}).items()
+            if reads.get(name) != digest
+        ]:
+            self.notes.append(
+                f"what it was trained with is not what is here now: {', '.join(sorted(changed))}"
+            )
+        elif (
+            self.about.get("key") != self.name
+            or key(run, int(self.about["seed"]), files) != self.name
+        ):
+            what = (
+                "it describes another run than the folder is called after: it was edited, or the"
+                " folder was renamed"
+            )
+            self.ailments.append(
+                Ailment(path, what, f"put it back as it was, or {ANEW.format(key=self.name)}")
+            )
         else:
             self.sound.append("description")
 
@@ -276,14 +338,20 @@ class _RunFindings:
                 bad.append((path, error.message))
         if place.is_symlink():
             self.ailments.append(
-                Ailment(place, "it is a link, expected a folder of checkpoints", "put the folder itself there")
+                Ailment(
+                    place,
+                    "it is a link, expected a folder of checkpoints",
+                    "put the folder itself there",
+                )
             )
         for path, what in bad:
             if good:
                 remedy = GO_ON.format(images=max(good))
                 self.ailments.append(Ailment(path, what, remedy, moved_aside(path)))
             else:
-                self.ailments.append(Ailment(path, f"{what}; no checkpoint is good", ANEW.format(key=self.name)))
+                self.ailments.append(
+                    Ailment(path, f"{what}; no checkpoint is good", ANEW.format(key=self.name))
+                )
         if good:
             self.sound.append(f"{len(good)} checkpoint{'s' * (len(good) > 1)}")
         for path in checkpoint.listing(self.folder.path / KEPT):
@@ -304,18 +372,28 @@ class _RunFindings:
             self.ailments.append(Ailment(path, error.message, remedy, mend))
             return
         if result is None:
-            self.notes.append("not finished: start its command again, it goes on" if good else "not finished")
+            self.notes.append(
+                "not finished: start its command again, it goes on" if good else "not finished"
+            )
         elif not good:
-            self.ailments.append(Ailment(path, "the run is finished, and no good checkpoint holds its weights", remedy))
+            self.ailments.append(
+                Ailment(
+                    path, "the run is finished, and no good checkpoint holds its weights", remedy
+                )
+            )
         elif good[max(good)] != result["weights_sha256"]:
-            what = f"the newest good checkpoint, at {max(good):,} images, does not hold the weights that the run ended with"
+            what = (
+                f"the newest good checkpoint, at {max(good):,} images, does not hold the weights"
+                " that the run ended with"
+            )
             self.ailments.append(Ailment(path, what, remedy, mend))
         else:
             self.sound.append("result")
 
     def look_at_record(self) -> None:
         path = self.folder.record
-        measured = any(self.folder.path.glob("measured-*.json"))  # then its hash is kept there, and it is not rewritten
+        # then its hash is kept there, and it is not rewritten
+        measured = any(self.folder.path.glob("measured-*.json"))
         try:
             faults = read_records(path).faults
         except OSError as error:
@@ -323,7 +401,9 @@ class _RunFindings:
         if faults:
             more = f", and {len(faults) - 1} more" if len(faults) > 1 else ""
             remedy = ANEW.format(key=self.name) if measured else ""
-            self.ailments.append(Ailment(path, faults[0] + more, remedy, None if measured else _good_lines(path)))
+            self.ailments.append(
+                Ailment(path, faults[0] + more, remedy, None if measured else _good_lines(path))
+            )
         elif path.exists():
             self.sound.append("record")
 
@@ -336,9 +416,13 @@ class _RunFindings:
                 measured = value if path.name.startswith("measured-") else measured
                 self.sound.append(path.name)
             except BadInput as error:
-                self.ailments.append(Ailment(path, error.message, MEASURED_AGAIN, moved_aside(path)))
+                self.ailments.append(
+                    Ailment(path, error.message, MEASURED_AGAIN, moved_aside(path))
+                )
         for fault in self._changed_lines(measured):
-            self.ailments.append(Ailment(self.folder.path / CURVE, fault, ANEW.format(key=self.name)))
+            self.ailments.append(
+                Ailment(self.folder.path / CURVE, fault, ANEW.format(key=self.name))
+            )
 
     def _changed_lines(self, measured: dict[str, Any]) -> Iterator[str]:
         try:
@@ -365,7 +449,8 @@ def _good_lines(path: Path) -> Callable[[], str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Studies: the folder of one that was run, whose files are made again; and kept ones, judged again from their cells.
+# Studies: the folder of one that was run, whose files are made again; and kept ones, judged again
+# from their cells.
 
 
 REWRITE_HINT = "start the study's command again: it is written anew, and finished cells are kept"
@@ -380,7 +465,9 @@ def study_checkup(folder: Path) -> Checkup:
         try:
             value = read_json(path, "")
             if CHECK in value and not is_intact(value):
-                raise ValueError(f"{path} was changed after it was written: its checksum does not fit")
+                raise ValueError(
+                    f"{path} was changed after it was written: its checksum does not fit"
+                )
             if path.name == NAME:
                 from_plain(value)
             sound.append(path.name)
@@ -391,36 +478,49 @@ def study_checkup(folder: Path) -> Checkup:
 
 
 def kept_checkup(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str]) -> Checkup:
-    """A study that is kept in a small folder: every file, line and card, and every number that follows from them, as
-    'fulcrum study verify' sees them. Whatever is wrong with it, the next study is looked at."""
+    """A study that is kept in a small folder: every file, line and card, and every number that
+    follows from them, as 'fulcrum study verify' sees them. Whatever is wrong with it, the next
+    study is looked at."""
     left = leftovers(folder)
     try:
         checked = verify(folder, catalogue, user_files)
     except (FulcrumError, OSError) as error:
-        message = error.message if isinstance(error, FulcrumError) else f"it cannot be read: {reason(error)}"
+        message = (
+            error.message
+            if isinstance(error, FulcrumError)
+            else f"it cannot be read: {reason(error)}"
+        )
         return Checkup(folder, "kept study", (), (Ailment(folder, message, KEPT_HINT), *left))
     wrong = [
         Ailment(folder / RESULT, f"it does not follow from the cells: {one}", KEPT_HINT)
         for one in checked.differences[:MOST]
     ]
     sound = (f"{checked.cells} cells",) if wrong else (checked.words,)
-    return Checkup(folder, "kept study", sound, (*wrong, *left), () if checked.whole else (NAME_FILES,))
+    return Checkup(
+        folder, "kept study", sound, (*wrong, *left), () if checked.whole else (NAME_FILES,)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# What a path is, and the checkup for it: a run, a cache, a store of pictures, a study, or a folder of these.
+# What a path is, and the checkup for it: a run, a cache, a store of pictures, a study, or a folder
+# of these.
 
 
 Say = Callable[[str], None]
 STUDY = re.compile(r"study-[0-9a-f]{16}")
 
 
-def checkups(path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str] | None = None) -> Iterator[Checkup]:
-    """One after another, as they are done; a path that holds nothing of ours is refused. `user_files`: the hashes of the
-    files of one's own that `known` comes from."""
+def checkups(
+    path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str] | None = None
+) -> Iterator[Checkup]:
+    """One after another, as they are done; a path that holds nothing of ours is refused.
+    `user_files`: the hashes of the files of one's own that `known` comes from."""
     if not path.is_dir():
         what = "is no folder" if path.exists() else "is not there"
-        raise BadInput(f"{path} {what}", "name a run, a cache, a store of pictures, a study, or a folder of these")
+        raise BadInput(
+            f"{path} {what}",
+            "name a run, a cache, a store of pictures, a study, or a folder of these",
+        )
     own = _checkup(path, known, say, user_files or {})
     if own is not None:
         yield own
@@ -438,9 +538,13 @@ def checkups(path: Path, known: Catalogue, say: Say, user_files: Mapping[str, st
         )
 
 
-def _checkup(path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str]) -> Checkup | None:
+def _checkup(
+    path: Path, known: Catalogue, say: Say, user_files: Mapping[str, str]
+) -> Checkup | None:
     """None: it is none of these."""
-    if KEY.fullmatch(path.resolve().name) and ((path / "about.json").exists() or (path / "checkpoints").exists()):
+    if KEY.fullmatch(path.resolve().name) and (
+        (path / "about.json").exists() or (path / "checkpoints").exists()
+    ):
         return run_checkup(path if KEY.fullmatch(path.name) else path.resolve(), known, say)
     if bears_study(path):
         return kept_checkup(path, known, user_files)

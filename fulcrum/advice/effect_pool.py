@@ -24,7 +24,8 @@ from fulcrum.studies.claims import claimed_direction
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------
-# Where an effect was measured, and in how many respects that is another place than the one that is asked about.
+# Where an effect was measured, and in how many respects that is another place than the one that is
+# asked about.
 
 
 ALIKE = 1.5  # token counts and budgets within this factor are called the same
@@ -64,8 +65,8 @@ def scope_of_phrase(phrase: Phrase, settings: Iterable[str] = ()) -> EvidenceSco
 def scope_of_base(
     base: str, settings: Iterable[str], images: int | None, science: int, catalogue: Catalogue
 ) -> EvidenceScope:
-    """Of a row of evidence. What cannot be read any more (a file of one's own) has no known tokens, nor has a recipe of
-    another science: it has changed since."""
+    """Of a row of evidence. What cannot be read any more (a file of one's own) has no known tokens,
+    nor has a recipe of another science: it has changed since."""
     settings = tuple(settings)
     try:
         phrase = parse(base, catalogue, settings) if science == SCIENCE else None
@@ -81,15 +82,22 @@ def scope_of_base(
 
 
 def differences(there: EvidenceScope, here: EvidenceScope) -> list[str]:
-    """In which respects evidence from there is about another place than here, in words; each is one step of distance. A row
-    that does not know its tokens or budget has those of its recipe: another recipe has others."""
+    """In which respects evidence from there is about another place than here, in words; each is one
+    step of distance. A row that does not know its tokens or budget has those of its recipe: another
+    recipe has others."""
     other = there.recipe != here.recipe
     return [
         word
         for word, unlike in (
             (f"on {there.recipe}", other),
-            (f"beside {', '.join(sorted(there.levers)) or 'no other lever'}", there.levers != here.levers),
-            (f"with {', '.join(sorted(there.settings)) or 'no settings'}", there.settings != here.settings),
+            (
+                f"beside {', '.join(sorted(there.levers)) or 'no other lever'}",
+                there.levers != here.levers,
+            ),
+            (
+                f"with {', '.join(sorted(there.settings)) or 'no settings'}",
+                there.settings != here.settings,
+            ),
             (_count(there.tokens, "tokens"), _unlike(there.tokens, here.tokens, other)),
             (_count(there.images, "images"), _unlike(there.images, here.images, other)),
             (f"science {there.science}, now {here.science}", there.science != here.science),
@@ -99,9 +107,11 @@ def differences(there: EvidenceScope, here: EvidenceScope) -> list[str]:
 
 
 def same_step(there: EvidenceScope, here: EvidenceScope) -> bool:
-    """Is a step here the step that was timed there? Another network, or another lever beside it, has another time; how many
-    pictures a run sees changes no step."""
-    return there._replace(images=here.images, tokens=here.tokens) == here and not _unlike(there.tokens, here.tokens)
+    """Is a step here the step that was timed there? Another network, or another lever beside it,
+    has another time; how many pictures a run sees changes no step."""
+    return there._replace(images=here.images, tokens=here.tokens) == here and not _unlike(
+        there.tokens, here.tokens
+    )
 
 
 def _count(number: int | None, what: str) -> str:
@@ -115,14 +125,17 @@ def _unlike(one: int | None, other: int | None, unknown: bool = False) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# One measured effect of one lever, from the table that ships or from a person's own finished studies, in one form.
+# One measured effect of one lever, from the table that ships or from a person's own finished
+# studies, in one form.
 
 
 MOST = 64_000_000  # bytes of a report that are read
 SHIPPED = "docs/evidence"
-SMALLEST_ERROR = 1e-3  # of an effect, as a share of it: an interval of width zero is rounding, not certainty
+# of an effect, as a share of it: an interval of width zero is rounding, not certainty
+SMALLEST_ERROR = 1e-3
 NOTHING_LEARNED = ("failed", "not learned")  # verdicts whose numbers say nothing about a lever
-SCOPE_OF_PLAN = 4  # fields of a scope that a plan fixes: neither tokens, which a science may change, nor the science
+# fields of a scope that a plan fixes: neither tokens, which a science may change, nor the science
+SCOPE_OF_PLAN = 4
 DECIDED = ("better", "worse", "tie")
 
 
@@ -139,7 +152,8 @@ class MeasuredEffect(NamedTuple):
     flops: float | None
     origin: str  # docs/evidence, or the name of a study of one's own
     plan: str = ""  # hash of the plan that it comes from
-    keys: frozenset[str] = frozenset()  # how those of its trainings and its baseline's begin; empty: not known
+    #: how those of its trainings and its baseline's begin; empty: not known
+    keys: frozenset[str] = frozenset()
 
     @property
     def clear(self) -> bool:
@@ -147,38 +161,52 @@ class MeasuredEffect(NamedTuple):
         return abs(self.gain) > float(student.ppf(0.975, self.pairs - 1)) * self.error
 
     def is_same(self, other: "MeasuredEffect") -> bool:
-        """Do both tell of the same trainings, or one of some of the other's? Where one does not know its own, they are the
-        same if plan, arm and place are; a science says nothing then, as nobody may have written it down."""
+        """Do both tell of the same trainings, or one of some of the other's? Where one does not
+        know its own, they are the same if plan, arm and place are; a science says nothing then, as
+        nobody may have written it down."""
         if (self.lever, self.metric) != (other.lever, other.metric):
             return False
         if self.keys and other.keys:
             return self.keys <= other.keys or other.keys <= self.keys
-        one, two = ((effect.plan, effect.arm, effect.scope[:SCOPE_OF_PLAN]) for effect in (self, other))
+        one, two = (
+            (effect.plan, effect.arm, effect.scope[:SCOPE_OF_PLAN]) for effect in (self, other)
+        )
         return bool(self.plan) and one == two
 
 
-def known_effects(catalogue: Catalogue, out: Path, measured: Path | None = None) -> list[MeasuredEffect]:
-    """All that was measured: the table, and the finished studies below `out`. Trainings that stand in both, or under two
-    plans, count once, with the more pairs."""
+def known_effects(
+    catalogue: Catalogue, out: Path, measured: Path | None = None
+) -> list[MeasuredEffect]:
+    """All that was measured: the table, and the finished studies below `out`. Trainings that stand
+    in both, or under two plans, count once, with the more pairs."""
     table = read_measured(measured) if measured is not None else read_measured()
     shipped = [effect_of(row, SHIPPED, catalogue) for row in table]
     own = [effect_of(row, study, catalogue) for study, row in _own_rows(out, catalogue)]
-    effects, once = [one for one in (*shipped, *own) if one is not None], dict[int, MeasuredEffect]()
-    for place, effect in sorted(enumerate(effects), key=lambda one: (-one[1].pairs, -len(one[1].keys), one[0])):
+    effects, once = (
+        [one for one in (*shipped, *own) if one is not None],
+        dict[int, MeasuredEffect](),
+    )
+    for place, effect in sorted(
+        enumerate(effects), key=lambda one: (-one[1].pairs, -len(one[1].keys), one[0])
+    ):
         if not any(effect.is_same(other) for other in once.values()):
             once[place] = effect
     return [once[place] for place in sorted(once)]
 
 
 def effect_of(row: Mapping[str, Any], origin: str, catalogue: Catalogue) -> MeasuredEffect | None:
-    """A row of a table; None where it says nothing about the lever's quality: an unknown lever or metric, one pair, nothing
-    learned, or two sides that were judged by different prompts."""
+    """A row of a table; None where it says nothing about the lever's quality: an unknown lever or
+    metric, one pair, nothing learned, or two sides that were judged by different prompts."""
     useless = row["verdict"] in NOTHING_LEARNED or not row.get("alike", True) or row["pairs"] < 2
     if useless or row["lever"] not in catalogue.levers or row["metric"] not in METRICS:
         return None
     sign = 1.0 if METRICS[row["metric"]].better == "higher" else -1.0
     half = (row["high"] - row["low"]) / 2.0
-    error = max(half / float(student.ppf(0.975, row["pairs"] - 1)), SMALLEST_ERROR * abs(row["change"]), 1e-9)
+    error = max(
+        half / float(student.ppf(0.975, row["pairs"] - 1)),
+        SMALLEST_ERROR * abs(row["change"]),
+        1e-9,
+    )
     base, settings = row.get("base") or row["recipe"], row.get("settings") or ()
     return MeasuredEffect(
         row["lever"],
@@ -198,13 +226,18 @@ def effect_of(row: Mapping[str, Any], origin: str, catalogue: Catalogue) -> Meas
 
 
 def _own_rows(out: Path, catalogue: Catalogue) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Of every finished study under a folder: the levers that were added alone. A report that cannot be read is passed
-    over, as are studies whose arms begin from a trained trunk or are combinations: they ask something else."""
+    """Of every finished study under a folder: the levers that were added alone. A report that
+    cannot be read is passed over, as are studies whose arms begin from a trained trunk or are
+    combinations: they ask something else."""
     for path in sorted(out.glob("study-*/report.json")) if out.is_dir() else ():
         try:
             result = StudyResult.model_validate_json(read_regular(path, limit=MOST))
             plan = json.loads(read_regular(path.with_name("plan.json"), limit=MOST))
-            beside = result.state != "finished" or result.fraction is not None or plan.get("trunk") is not None
+            beside = (
+                result.state != "finished"
+                or result.fraction is not None
+                or plan.get("trunk") is not None
+            )
             science = _science_of(result, out)
         except (OSError, ValueError, AttributeError, RecursionError, FulcrumError):
             continue
@@ -216,7 +249,8 @@ def _own_rows(out: Path, catalogue: Catalogue) -> Iterable[tuple[str, dict[str, 
 
 
 def _science_of(result: StudyResult, out: Path) -> int:
-    """The version that trained a study's cells, as the first of them says; one whose cells are gone is of today's."""
+    """The version that trained a study's cells, as the first of them says; one whose cells are gone
+    is of today's."""
     for cell in result.baseline.cells:
         if (out / cell.key / "about.json").is_file():
             return int(RunFolder(out / cell.key).about().get("science", FIRST_SCIENCE))
@@ -224,10 +258,11 @@ def _science_of(result: StudyResult, out: Path) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# What was said of a lever on scales that are not ours, as a sign: published claims, and our own verdicts on other metrics.
+# What was said of a lever on scales that are not ours, as a sign: published claims, and our own
+# verdicts on other metrics.
 #
-# A published FID of -3 and an F-score of +0.03 have no common unit, and their signs are opposite: which way is better, the
-# metric says (`claimed_direction`), and of the size nothing is used.
+# A published FID of -3 and an F-score of +0.03 have no common unit, and their signs are opposite:
+# which way is better, the metric says (`claimed_direction`), and of the size nothing is used.
 
 
 VOTES = {"better": 1.0, "worse": -1.0, "none": 0.0}
@@ -239,29 +274,44 @@ class SignVotes(NamedTuple):
 
     @property
     def sign(self) -> float:
-        """Mean of all votes, -1 (worse) to +1 (better); 0 where there are none, or as many for as against."""
+        """Mean of all votes, -1 (worse) to +1 (better); 0 where there are none, or as many for as
+        against."""
         votes = [VOTES[claimed_direction(claim)] for claim in self.claims]
         votes += [VOTES[effect.verdict] for effect in self.verdicts]
         return sum(votes) / len(votes) if votes else 0.0
 
     @property
     def words(self) -> str:
-        """'published: fid -3.56, cmmd -0.06'; claims that were made at several places are told apart"""
+        """'published: fid -3.56, cmmd -0.06'; claims that were made at several places are told
+        apart"""
         places = list(dict.fromkeys(claim.scope for claim in self.claims))
         shared = set.intersection(*({*place.split(", ")} for place in places)) if places else set()
         said = []
         for place in places:
-            numbers = [f"{claim.metric} {claim.change:+g}" for claim in self.claims if claim.scope == place]
+            numbers = [
+                f"{claim.metric} {claim.change:+g}" for claim in self.claims if claim.scope == place
+            ]
             apart = [part for part in place.split(", ") if part not in shared]
             said.append(", ".join(numbers) + (f" ({', '.join(apart)})" if apart else ""))
-        seen = [f"{effect.verdict} on {effect.metric} ({effect.scope.recipe})" for effect in self.verdicts]
+        seen = [
+            f"{effect.verdict} on {effect.metric} ({effect.scope.recipe})"
+            for effect in self.verdicts
+        ]
         also = sorted({claim.also for claim in self.claims if claim.also})
-        parts = [f"published: {', '.join(said)}" + (f" (with {', '.join(also)})" if also else "")] if said else []
+        parts = (
+            [f"published: {', '.join(said)}" + (f" (with {', '.join(also)})" if also else "")]
+            if said
+            else []
+        )
         return "; ".join(parts + ([f"measured: {', '.join(seen)}"] if seen else []))
 
 
 def sign_votes(
-    lever: type[Any], metric: str, tokens: int, effects: Iterable[MeasuredEffect], catalogue: Catalogue
+    lever: type[Any],
+    metric: str,
+    tokens: int,
+    effects: Iterable[MeasuredEffect],
+    catalogue: Catalogue,
 ) -> SignVotes:
     other = (one for one in effects if one.lever == lever.name and one.metric != metric)
     seen = (one for one in other if one.verdict in ("better", "worse"))
@@ -269,19 +319,23 @@ def sign_votes(
 
 
 def _holding(claims: tuple[Claim, ...], tokens: int, catalogue: Catalogue) -> tuple[Claim, ...]:
-    """The claims whose direction may be expected at this number of tokens: those that carry, and of those that depend on
-    the scale the ones made nearest to it (routing: worse at 256 tokens, better at 1,024)."""
+    """The claims whose direction may be expected at this number of tokens: those that carry, and of
+    those that depend on the scale the ones made nearest to it (routing: worse at 256 tokens, better
+    at 1,024)."""
     distance = {
         name: abs(math.log(catalogue.recipes[name]().tokens / tokens))
         for name in {claim.recipe for claim in claims if not claim.carries}
         if name in catalogue.recipes
     }
     nearest = min(distance.values(), default=0.0)
-    return tuple(claim for claim in claims if claim.carries or distance.get(claim.recipe) == nearest)
+    return tuple(
+        claim for claim in claims if claim.carries or distance.get(claim.recipe) == nearest
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# How evidence is pooled: what is expected of a lever here, from its own measurements, from other levers, and from print.
+# How evidence is pooled: what is expected of a lever here, from its own measurements, from other
+# levers, and from print.
 #
 #     gain of a lever here  =  slope * sign  +  family  +  own        sign: of what was published, -1 to 1
 #     slope  ~ N(tau / 2, tau^2 / 4)      a published direction is worth half a usual effect, until our numbers say otherwise
@@ -289,7 +343,8 @@ def _holding(claims: tuple[Claim, ...], tokens: int, catalogue: Catalogue) -> tu
 #     own    ~ N(0, (1 - share) * tau^2)
 #     measured gain  =  gain here  +  N(0, d * omega^2)  +  N(0, error^2)         d: respects in which the place is another
 #
-# tau, share and omega are estimated (docs/decisions/0046-pooled-evidence.md). L levers, M of them measured.
+# tau, share and omega are estimated (docs/decisions/0046-pooled-evidence.md). L levers, M of them
+# measured.
 
 
 SLOPE = 0.5  # mean and deviation of the slope, in tau
@@ -297,7 +352,8 @@ ROBUST = 3.0  # robust deviations beyond which one lever's effect says no more a
 ASSUMED_PAIRS = 2.0  # how many compared places the assumption omega = tau counts for
 SHARES = (0.0, 0.2, 0.4, 0.6)
 SPREADS = np.geomspace(0.1, 10.0, 41)  # of tau, around the median size of an effect
-TAU_UNKNOWN = 0.05  # of a metric on which nobody measured anything: only the order means something then
+# of a metric on which nobody measured anything: only the order means something then
+TAU_UNKNOWN = 0.05
 Floats = NDArray[np.float64]
 
 
@@ -336,9 +392,11 @@ def distance(effect: MeasuredEffect, arm: str, here: EvidenceScope) -> int:
     return len(differences(effect.scope, here)) + (effect.arm != arm)
 
 
-def pooled(effects: Iterable[MeasuredEffect], arm: str, here: EvidenceScope, omega: float) -> ExpectedGain | None:
-    """What a lever's own measurements say of an arm of it here; None where there are none. Those of one arm at one place
-    share what is particular about that place, so they are joined first."""
+def pooled(
+    effects: Iterable[MeasuredEffect], arm: str, here: EvidenceScope, omega: float
+) -> ExpectedGain | None:
+    """What a lever's own measurements say of an arm of it here; None where there are none. Those of
+    one arm at one place share what is particular about that place, so they are joined first."""
     places: dict[tuple[str, EvidenceScope], list[MeasuredEffect]] = {}
     for one in effects:
         places.setdefault((one.arm, one.scope), []).append(one)
@@ -352,12 +410,15 @@ def pooled(effects: Iterable[MeasuredEffect], arm: str, here: EvidenceScope, ome
 def _joined(estimates: Sequence[ExpectedGain]) -> ExpectedGain:
     """Weighted by precision."""
     weights = np.array([1.0 / one.variance for one in estimates])
-    return ExpectedGain(float(weights @ [one.mean for one in estimates] / weights.sum()), float(1.0 / weights.sum()))
+    return ExpectedGain(
+        float(weights @ [one.mean for one in estimates] / weights.sum()), float(1.0 / weights.sum())
+    )
 
 
 def updated(prior: ExpectedGain, own: ExpectedGain | None) -> ExpectedGain:
-    """A lever's own measurements, drawn towards what the others lead to expect, but never by more than their own
-    error: the largest effects are no luck of the draw, and a normal prior would take a part of them away."""
+    """A lever's own measurements, drawn towards what the others lead to expect, but never by more
+    than their own error: the largest effects are no luck of the draw, and a normal prior would take
+    a part of them away."""
     if own is None:
         return prior
     mean, variance = _joined([prior, own])
@@ -376,22 +437,35 @@ class MeasuredLevers(NamedTuple):
 
     def without(self, lever: str) -> "MeasuredLevers":
         kept = [place for place, name in enumerate(self.names) if name != lever]
-        names, families = (tuple(values[place] for place in kept) for values in (self.names, self.families))
-        return MeasuredLevers(names, self.gains[kept], self.variances[kept], self.signs[kept], families)
+        names, families = (
+            tuple(values[place] for place in kept) for values in (self.names, self.families)
+        )
+        return MeasuredLevers(
+            names, self.gains[kept], self.variances[kept], self.signs[kept], families
+        )
 
     def covariance(self, tau: float, share: float) -> Floats:
         """(M, M) of the levers' true gains, the slope's uncertainty included."""
-        same = np.array([[one == other for other in self.families] for one in self.families], dtype=np.float64)
+        same = np.array(
+            [[one == other for other in self.families] for one in self.families], dtype=np.float64
+        )
         own = np.eye(len(self.names))
         slope = SLOPE**2 * np.outer(self.signs, self.signs)
         return np.asarray(tau**2 * (slope + share * same + (1.0 - share) * own))
 
 
 def family_of(
-    effects: Mapping[str, Sequence[MeasuredEffect]], facts: Mapping[str, LeverFacts], here: EvidenceScope, omega: float
+    effects: Mapping[str, Sequence[MeasuredEffect]],
+    facts: Mapping[str, LeverFacts],
+    here: EvidenceScope,
+    omega: float,
 ) -> MeasuredLevers:
     """Every measured lever once: what its measurements say of it, with default settings, here."""
-    estimates = {name: one for name, some in effects.items() if (one := pooled(some, name, here, omega)) is not None}
+    estimates = {
+        name: one
+        for name, some in effects.items()
+        if (one := pooled(some, name, here, omega)) is not None
+    }
     gains = np.array([one.mean for one in estimates.values()])
     return MeasuredLevers(
         tuple(estimates),
@@ -403,8 +477,8 @@ def family_of(
 
 
 def clipped(gains: Floats) -> Floats:
-    """Effects within three robust deviations of zero: captions that say nothing ruin a training, and that tells nothing
-    about what an optimizer may do."""
+    """Effects within three robust deviations of zero: captions that say nothing ruin a training,
+    and that tells nothing about what an optimizer may do."""
     if len(gains) < 3:
         return gains
     limit = ROBUST * 1.4826 * float(np.median(np.abs(gains)))
@@ -412,9 +486,12 @@ def clipped(gains: Floats) -> Floats:
 
 
 def estimate_spread(
-    effects: Mapping[str, Sequence[MeasuredEffect]], facts: Mapping[str, LeverFacts], here: EvidenceScope
+    effects: Mapping[str, Sequence[MeasuredEffect]],
+    facts: Mapping[str, LeverFacts],
+    here: EvidenceScope,
 ) -> Spread:
-    """tau and share by their likelihood; omega from levers that were measured in two places, drawn towards tau."""
+    """tau and share by their likelihood; omega from levers that were measured in two places, drawn
+    towards tau."""
     first = family_of(effects, facts, here, 0.0)
     if not first.names:
         return Spread(TAU_UNKNOWN, 0.0, TAU_UNKNOWN, 0, 0)
@@ -424,8 +501,11 @@ def estimate_spread(
     return Spread(tau, share, omega, len(first.names), places)
 
 
-def _between_places(effects: Mapping[str, Sequence[MeasuredEffect]], tau: float) -> tuple[float, int]:
-    """omega, and how many pairs of places it is from: E (a - b)^2 = the errors' squares + d * omega^2."""
+def _between_places(
+    effects: Mapping[str, Sequence[MeasuredEffect]], tau: float
+) -> tuple[float, int]:
+    """omega, and how many pairs of places it is from: E (a - b)^2 = the errors' squares + d *
+    omega^2."""
     squares, steps, places = 0.0, 0, 0
     for some in effects.values():
         limit = ROBUST * tau
@@ -449,12 +529,16 @@ def _log_likelihood(family: MeasuredLevers, tau: float, share: float) -> float:
     residual = family.gains - SLOPE * tau * family.signs
     factor = np.linalg.cholesky(matrix)
     white = np.linalg.solve(factor, residual)
-    prior = -0.5 * np.log(tau / np.median(np.abs(family.gains) + 1e-12)) ** 2  # one lever alone would make tau its own size
+    # one lever alone would make tau its own size
+    prior = -0.5 * np.log(tau / np.median(np.abs(family.gains) + 1e-12)) ** 2
     return float(-0.5 * white @ white - np.log(np.diag(factor)).sum() + prior)
 
 
-def expected_from_others(lever: str, facts: LeverFacts, family: MeasuredLevers, spread: Spread) -> ExpectedGain:
-    """What print and the other levers lead to expect of one, whose own measurements are left out."""
+def expected_from_others(
+    lever: str, facts: LeverFacts, family: MeasuredLevers, spread: Spread
+) -> ExpectedGain:
+    """What print and the other levers lead to expect of one, whose own measurements are left
+    out."""
     others, tau = family.without(lever), spread.tau
     mean = SLOPE * tau * facts.sign
     variance = tau**2 * (1.0 + SLOPE**2 * facts.sign**2)
@@ -465,4 +549,6 @@ def expected_from_others(lever: str, facts: LeverFacts, family: MeasuredLevers, 
     matrix = others.covariance(tau, spread.share) + np.diag(others.variances)
     weights = np.linalg.solve(matrix, covariance)
     residual = others.gains - SLOPE * tau * others.signs
-    return ExpectedGain(float(mean + weights @ residual), max(float(variance - weights @ covariance), 1e-12))
+    return ExpectedGain(
+        float(mean + weights @ residual), max(float(variance - weights @ covariance), 1e-12)
+    )

@@ -16,14 +16,15 @@ from fulcrum.spec.run import SCIENCE
 from fulcrum.spec.speed import MEASURED, OTHER, step_time
 
 # --------------------------------------------------------------------------------------------------
-# What the numbers A1 to A21 mean that rules cite: faults of the published training code, as docs/published.md has them.
+# What the numbers A1 to A21 mean that rules cite: faults of the published training code, as
+# docs/published.md has them.
 
 
 CITED = re.compile(r"\bA\d{1,2}\b")
 FAULTS = {
     "A1": (
-        "FID is handed bytes where it expects floats between 0 and 1; multiplying by 255 wraps around, and the "
-        "features are those of colour-negated pictures"
+        "FID is handed bytes where it expects floats between 0 and 1; multiplying by 255 wraps"
+        " around, and the features are those of colour-negated pictures"
     ),
     "A2": "how many samples enter FID depends on the number of GPUs: 2,048 on one, 10,240 on eight",
     "A3": "every evaluation batch on every rank starts from the same noise seed",
@@ -31,8 +32,8 @@ FAULTS = {
     "A5": "18 of 29 arms write into the baseline's checkpoint folder, with overwriting allowed",
     "A6": "checkpoints hold weights only, and nothing resumes by itself",
     "A7": (
-        "some arms change two things: REPA-E (autoencoder and alignment), LPIPS (alignment and LPIPS), TREAD "
-        "(routing and the sampler)"
+        "some arms change two things: REPA-E (autoencoder and alignment), LPIPS (alignment and"
+        " LPIPS), TREAD (routing and the sampler)"
     ),
     "A8": "the Muon arm also moves Adam's epsilon from 1e-15 to 1e-8",
     "A9": "the short-caption arm changes the captioner too, and is judged on long prompts",
@@ -40,22 +41,30 @@ FAULTS = {
     "A11": "one arm encodes its texts while it trains, the others read them from a cache",
     "A12": "TREAD drops 50 % of the tokens, SPRINT 75 %",
     "A13": (
-        "some configurations cannot run: 16 channels into a model of 3, a perceptual loss without x-prediction, a "
-        "default file that is not there"
+        "some configurations cannot run: 16 channels into a model of 3, a perceptual loss without"
+        " x-prediction, a default file that is not there"
     ),
     "A14": (
-        "CMMD and DINO-MMD use a Gaussian kernel of width 10 on features of length one, where it is almost a "
-        "straight line: the value is 10 times the squared distance of the means, within about 1 %"
+        "CMMD and DINO-MMD use a Gaussian kernel of width 10 on features of length one, where it is"
+        " almost a straight line: the value is 10 times the squared distance of the means, within"
+        " about 1 %"
     ),
     "A15": "the validation loss draws new times and noise whenever it is asked",
     "A16": "the teacher's input is resized by nearest neighbour, the metrics' without smoothing",
     "A17": "the projector of the alignment term is itself stored and trained in BF16",
-    "A18": "FSDP's mixed precision casts the time and the rotary table to BF16 at the door of each block",
+    "A18": (
+        "FSDP's mixed precision casts the time and the rotary table to BF16 at the door of each"
+        " block"
+    ),
     "A19": "errors of single samples are swallowed, and the batch shrinks silently",
-    "A20": "FLUX.2's autoencoder is loaded through FLUX.1's class: wrong scale, batch-norm statistics dropped",
+    "A20": (
+        "FLUX.2's autoencoder is loaded through FLUX.1's class: wrong scale, batch-norm statistics"
+        " dropped"
+    ),
     "A21": (
-        "the iREPA arm takes from each token the mean over its own features (about zero after a LayerNorm) instead "
-        "of the mean over tokens, and projects by attention instead of a convolution"
+        "the iREPA arm takes from each token the mean over its own features (about zero after a"
+        " LayerNorm) instead of the mean over tokens, and projects by attention instead of a"
+        " convolution"
     ),
 }
 
@@ -67,11 +76,15 @@ def explained(texts: Iterable[str]) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The estimate held against the speeds that were published: each arm's ratio to its baseline, computed and in print.
+# The estimate held against the speeds that were published: each arm's ratio to its baseline,
+# computed and in print.
 
 
 SPRINT = "sprint(start=2, end=12, choice=uniform)"  # the published span, and tokens from anywhere
-TEACHER = "encode.teachers=[pretrained_teacher(name=dinov3, patch=16, width=1024, instead_of=world)]"  # a ViT-L
+# a ViT-L
+TEACHER = (
+    "encode.teachers=[pretrained_teacher(name=dinov3, patch=16, width=1024, instead_of=world)]"
+)
 WITHIN = 0.10
 
 
@@ -88,8 +101,9 @@ class PublishedArm(NamedTuple):
 
 
 WAITING = (
-    "of the time that routing saves at 256 px by count about a third shows in print, for both routes alike, and at 1024 px "
-    "more than all of it: at 256 px the step waits for something that fewer tokens do not shorten; what, nobody says"
+    "of the time that routing saves at 256 px by count about a third shows in print, for both"
+    " routes alike, and at 1024 px more than all of it: at 256 px the step waits for something that"
+    " fewer tokens do not shorten; what, nobody says"
 )
 ARMS = (
     PublishedArm("TREAD, 256 px", "prx_256 + tread", "prx_256", 4.11, 3.95, why=WAITING),
@@ -104,8 +118,11 @@ ARMS = (
         "prx_256",
         3.39,
         3.95,
-        why="its encoder and its teacher are counted as those of the rows above, and in print it is slower than they are "
-        "together; a teacher costs in print two to three times what its products do",
+        why=(
+            "its encoder and its teacher are counted as those of the rows above, and in print it is"
+            " slower than they are together; a teacher costs in print two to three times what its"
+            " products do"
+        ),
     ),
     PublishedArm(
         "FLUX.2's autoencoder",
@@ -113,9 +130,12 @@ ARMS = (
         "prx_256",
         1.79,
         3.95,
-        why="its encoder is FLUX.1's with 32 channels at the end, 0.1 % more FLOPs, and the denoiser has 0.03 % more: no "
-        "count gives a factor of two. The 305 ms more are about what this encoder takes in fp32 without the matrix units "
-        "(237 ms by the same share): how it was run is not published. Latents from a cache have none of it",
+        why=(
+            "its encoder is FLUX.1's with 32 channels at the end, 0.1 % more FLOPs, and the"
+            " denoiser has 0.03 % more: no count gives a factor of two. The 305 ms more are about"
+            " what this encoder takes in fp32 without the matrix units (237 ms by the same share):"
+            " how it was run is not published. Latents from a cache have none of it"
+        ),
     ),
 )
 
@@ -135,11 +155,17 @@ class ComparedArm(NamedTuple):
 
 
 def seconds(phrase: str, settings: tuple[str, ...] = (), other: float = OTHER) -> float:
-    """Of a step as the published arms ran it: codec and teacher in every step, in the compute dtype, texts beforehand."""
+    """Of a step as the published arms ran it: codec and teacher in every step, in the compute
+    dtype, texts beforehand."""
     run = parse(phrase, CATALOG, settings).run
     machine = MEASURED.machine
     return step_time(
-        run, MEASURED.text, machine, RankLayout(machine.number, machine.shards), online=True, other=other
+        run,
+        MEASURED.text,
+        machine,
+        RankLayout(machine.number, machine.shards),
+        online=True,
+        other=other,
     ).total
 
 
@@ -150,7 +176,9 @@ def compared() -> list[ComparedArm]:
         computed, published = base / own, arm.batches / arm.baseline_batches
         off = computed / published - 1
         why = arm.why if abs(off) > WITHIN else ""
-        rows.append(ComparedArm(arm.name, 1000 * own, 1000 / arm.batches, computed, published, off, why))
+        rows.append(
+            ComparedArm(arm.name, 1000 * own, 1000 / arm.batches, computed, published, off, why)
+        )
     return rows
 
 
@@ -167,20 +195,26 @@ def compared_words(rows: list[ComparedArm]) -> str:
     base = 1000 * seconds("prx_pixels_1024")
     return "\n".join(
         [
-            f"speeds on {MEASURED.machine}; calibrated by the baseline at 256 px ({MEASURED.batches} batches a second) and "
-            f"nothing else, products at {SHARE:.0%} of the peak",
+            (
+                f"speeds on {MEASURED.machine}; calibrated by the baseline at 256 px"
+                f" ({MEASURED.batches} batches a second) and nothing else, products at {SHARE:.0%}"
+                " of the peak"
+            ),
             head,
             *lines,
             f"{sum(row.met for row in rows)} of {len(rows)} within 10 %",
             *whys,
-            f"Not a ratio of this table, and not met: the baseline at 1024 px takes {base:.0f} ms by the estimate, "
-            f"{1000 / 1.33:.0f} in print.",
+            (
+                f"Not a ratio of this table, and not met: the baseline at 1024 px takes {base:.0f}"
+                f" ms by the estimate, {1000 / 1.33:.0f} in print."
+            ),
         ]
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# What studies of ours, and of the user, found about the arms that rules speak of; beside what was published.
+# What studies of ours, and of the user, found about the arms that rules speak of; beside what was
+# published.
 
 
 MOST = 64_000_000  # bytes of a report that are read
@@ -199,20 +233,25 @@ NO_EVIDENCE = OwnEvidence({})
 
 
 def own_evidence(studies: Path, measured: Path, levers: Iterable[str]) -> OwnEvidence:
-    """From the reports of finished studies below a folder, and from the table of what we measured. Each sentence names its
-    arm, for a lever has as many effects as settings; a rule that names a setting hears of no other."""
+    """From the reports of finished studies below a folder, and from the table of what we measured.
+    Each sentence names its arm, for a lever has as many effects as settings; a rule that names a
+    setting hears of no other."""
     told = list[tuple[str, str]]()
     for report in sorted(studies.glob("study-*/report.json")) if studies.is_dir() else ():
         told += _from_report(report)
     told += _from_table(read_measured(measured))
     wanted = {lever: read_lever(lever, CATALOG) for lever in levers if lever}
     return OwnEvidence(
-        {lever: tuple(sentence for arm, sentence in told if _is_of(read, arm, lever)) for lever, read in wanted.items()}
+        {
+            lever: tuple(sentence for arm, sentence in told if _is_of(read, arm, lever))
+            for lever, read in wanted.items()
+        }
     )
 
 
 def _is_of(wanted: Any, arm: str, lever: str) -> bool:
-    """Does the arm have the lever, with every setting that is named? One that cannot be read any more is known by name."""
+    """Does the arm have the lever, with every setting that is named? One that cannot be read any
+    more is known by name."""
     if arm.partition("(")[0] != wanted.name:
         return False
     try:
@@ -229,9 +268,14 @@ def _from_table(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     told = []
     for row in rows:
         arm, settings = row.get("arm") or row["lever"], row.get("settings") or ()
-        place = (row.get("base") or row["recipe"]) + (f" with {', '.join(settings)}" if settings else "")
+        place = (row.get("base") or row["recipe"]) + (
+            f" with {', '.join(settings)}" if settings else ""
+        )
         effect = f"{row['metric']} {row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
-        sentence = f"measured by us: {arm} on {place}: {effect}, {row['pairs']} pairs: {row['verdict']}{older}"
+        sentence = (
+            f"measured by us: {arm} on {place}: {effect}, {row['pairs']} pairs:"
+            f" {row['verdict']}{older}"
+        )
         told += [(arm, sentence)] if row["science"] == newest else []
     return told
 
@@ -241,13 +285,20 @@ def _from_report(path: Path) -> list[tuple[str, str]]:
     try:
         report = json.loads(read_regular(path, limit=MOST))
         primary = report["plan"]["primary_metric"]
-        plain = {arm["name"] for arm in report["arms"] if not arm["against"]}  # held against the study's baseline
-        rows = [row for row in report["effects"] if row["metric"] == primary and row.get("unit", "images") == "images"]
+        # held against the study's baseline
+        plain = {arm["name"] for arm in report["arms"] if not arm["against"]}
+        rows = [
+            row
+            for row in report["effects"]
+            if row["metric"] == primary and row.get("unit", "images") == "images"
+        ]
         return [
             (
                 str(row["arm"]),
-                f"your study {path.parent.name}: {row['arm']}: {primary} {row['mean']:+.3g} [{row['low']:+.3g}, "
-                f"{row['high']:+.3g}], {row['n']} pairs: {row['verdict']}",
+                (
+                    f"your study {path.parent.name}: {row['arm']}: {primary} {row['mean']:+.3g}"
+                    f" [{row['low']:+.3g}, {row['high']:+.3g}], {row['n']} pairs: {row['verdict']}"
+                ),
             )
             for row in rows
             if row["arm"] in plain and " + " not in str(row["arm"])

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# A fault: what a rule saw where, why it matters, what it may cost, what to do; and in which order faults are told.
+# A fault: what a rule saw where, why it matters, what it may cost, what to do; and in which order
+# faults are told.
 
 
 Severity = Literal["note", "warning", "error"]
 Effort = Literal["line", "edit", "rework"]
 SEVERITIES: tuple[str, ...] = get_args(Severity)  # from the mildest
 NEVER = "never"
-EFFORT = {"line": 1.0, "edit": 3.0, "rework": 10.0}  # one line; some lines or settings; new data, or training again
+# one line; some lines or settings; new data, or training again
+EFFORT = {"line": 1.0, "edit": 3.0, "rework": 10.0}
 
 
 class Fault(NamedTuple):
@@ -35,7 +37,8 @@ class Fault(NamedTuple):
     seen: str
     why: str
     size: str  # what it may cost, in words
-    evidence: tuple[str, ...]  # where that size comes from: published, and from studies of one's own
+    #: where that size comes from: published, and from studies of one's own
+    evidence: tuple[str, ...]
     fix: str
     gain: float  # expected gain of mending it, 0 to 1: docs/decisions/0042-audit.md
     effort: Effort
@@ -46,12 +49,19 @@ class Fault(NamedTuple):
         return self.gain / EFFORT[self.effort]
 
     def plain(self) -> dict[str, Any]:
-        return {**self._asdict(), "evidence": list(self.evidence), "priority": round(self.priority, 4)}
+        return {
+            **self._asdict(),
+            "evidence": list(self.evidence),
+            "priority": round(self.priority, 4),
+        }
 
 
 def stacked(faults: Iterable[Fault]) -> list[Fault]:
     """The priority stack: most gain per effort first; of equals the graver, then by place."""
-    return sorted(faults, key=lambda one: (-one.priority, -SEVERITIES.index(one.severity), one.rule, one.place))
+    return sorted(
+        faults,
+        key=lambda one: (-one.priority, -SEVERITIES.index(one.severity), one.rule, one.place),
+    )
 
 
 def at_least(faults: Iterable[Fault], severity: str) -> list[Fault]:
@@ -59,19 +69,23 @@ def at_least(faults: Iterable[Fault], severity: str) -> list[Fault]:
     if severity == NEVER:
         return []
     if severity not in SEVERITIES:
-        raise BadInput(f"no severity is called '{severity}'", nearest(severity, (*SEVERITIES, NEVER)))
+        raise BadInput(
+            f"no severity is called '{severity}'", nearest(severity, (*SEVERITIES, NEVER))
+        )
     return [one for one in faults if SEVERITIES.index(one.severity) >= SEVERITIES.index(severity)]
 
 
 # --------------------------------------------------------------------------------------------------
-# What a rule of the audit is: its facts, and one method for each kind of thing that it knows how to look at.
+# What a rule of the audit is: its facts, and one method for each kind of thing that it knows how to
+# look at.
 
 
 Family = Literal["precision", "captions", "tokenizer", "schedule", "evaluation", "design"]
 
 
 class Sighting(NamedTuple):
-    """What a rule saw; `fix` and `severity` where this sighting deserves another than the rule's own."""
+    """What a rule saw; `fix` and `severity` where this sighting deserves another than the rule's
+    own."""
 
     place: str  # a line of a script or configuration, a slot, a tensor, an arm
     seen: str
@@ -83,7 +97,8 @@ Sightings = Iterable[Sighting]
 
 
 class AuditRule:
-    """Subclasses state the facts and override the methods for what they can judge; the others see nothing."""
+    """Subclasses state the facts and override the methods for what they can judge; the others see
+    nothing."""
 
     id: ClassVar[str]
     family: ClassVar[Family]
@@ -95,7 +110,8 @@ class AuditRule:
     fix: ClassVar[str]
     gain: ClassVar[float]  # 0 to 1; docs/decisions/0042-audit.md says what the numbers mean
     effort: ClassVar[Effort] = "line"
-    lever: ClassVar[str] = ""  # of ours, whose studies say more of the size; settings that are named must be the arm's
+    #: of ours, whose studies say more of the size; settings that are named must be the arm's
+    lever: ClassVar[str] = ""
     published: ClassVar[str] = ""  # the numbers of docs/published.md that it answers to
 
     def in_script(self, script: "Script") -> Sightings:

@@ -175,8 +175,10 @@ BY_ID = {rule.id: rule for rule in RULES}
 # Holds every rule against a subject and makes faults of what they see.
 
 
-UNSURE = 0.1  # most gain of a sighting that is milder than its rule: whether it matters here is a guess
-NO_RULE = "unreadable"  # what could not be looked at counts as a fault: nothing is passed over silently
+# most gain of a sighting that is milder than its rule: whether it matters here is a guess
+UNSURE = 0.1
+# what could not be looked at counts as a fault: nothing is passed over silently
+NO_RULE = "unreadable"
 
 
 def chosen_rules(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[AuditRule, ...]:
@@ -194,22 +196,28 @@ class Judge:
     def __init__(self, evidence: OwnEvidence, rules: tuple[AuditRule, ...] = RULES) -> None:
         self.evidence, self.rules = evidence, rules
 
-    def faults(self, look: Callable[[AuditRule], Sightings], place: Callable[[Sighting], str]) -> list[Fault]:
-        """What every rule saw; one that fails on what it never met is named, and the others look on."""
+    def faults(
+        self, look: Callable[[AuditRule], Sightings], place: Callable[[Sighting], str]
+    ) -> list[Fault]:
+        """What every rule saw; one that fails on what it never met is named, and the others look
+        on."""
         faults = list[Fault]()
         for rule in self.rules:
             try:
                 faults += [self.fault(rule, one, place(one)) for one in look(rule)]
             except Exception as error:
                 why = (
-                    f"the rule {rule.id} failed: {type(error).__name__}: {error}; this should not happen: please report it"
+                    f"the rule {rule.id} failed: {type(error).__name__}: {error}; this should not"
+                    " happen: please report it"
                 )
                 faults.append(unreadable(place(Sighting("1", "")), why))
         return faults
 
     def fault(self, rule: AuditRule, one: Sighting, place: str) -> Fault:
         published = (rule.source,) if rule.source else ()
-        milder = one.severity is not None and SEVERITIES.index(one.severity) < SEVERITIES.index(rule.severity)
+        milder = one.severity is not None and SEVERITIES.index(one.severity) < SEVERITIES.index(
+            rule.severity
+        )
         return Fault(
             rule.id,
             rule.family,
@@ -242,11 +250,13 @@ def unreadable(place: str, why: str) -> Fault:
 
 
 # --------------------------------------------------------------------------------------------------
-# `# fulcrum: ignore[rule] reason`: a person's word that a fault is none, on its line or alone on the line above.
+# `# fulcrum: ignore[rule] reason`: a person's word that a fault is none, on its line or alone on
+# the line above.
 
 
 COMMENT = re.compile(r"#\s*fulcrum:\s*ignore\[([^\]]*)\]\s*(.*)$")
-MEANT = re.compile(r"(?i)#\s*fulcrum\s*[:=]?\s*(ignored?|noqa|disabled?|skip|suppress)\b")  # it wants to answer something
+# it wants to answer something
+MEANT = re.compile(r"(?i)#\s*fulcrum\s*[:=]?\s*(ignored?|noqa|disabled?|skip|suppress)\b")
 FORM = "# fulcrum: ignore[rule] reason"
 
 
@@ -265,9 +275,11 @@ class Ignores(NamedTuple):
     def joined(cls, several: "Iterable[Ignores]") -> "Ignores":
         return cls(tuple(comment for one in several for comment in one.comments))
 
-    def applied(self, faults: list[Fault], again: bool = False) -> tuple[list[Fault], list[tuple[str, str, str]]]:
-        """Faults that stay, and those that a comment answers; a comment without a reason or of no rule is a fault of its
-        own, told once."""
+    def applied(
+        self, faults: list[Fault], again: bool = False
+    ) -> tuple[list[Fault], list[tuple[str, str, str]]]:
+        """Faults that stay, and those that a comment answers; a comment without a reason or of no
+        rule is a fault of its own, told once."""
         stay, gone = list[Fault](), list[tuple[str, str, str]]()
         for fault in faults:
             reason = next(
@@ -289,14 +301,24 @@ class Ignores(NamedTuple):
         for one in self.comments:
             if one.unread:
                 faults.append(
-                    _wrong(one.place, f"`{one.unread[:60]}` answers no fault: it names no rule", f"write: {FORM}")
+                    _wrong(
+                        one.place,
+                        f"`{one.unread[:60]}` answers no fault: it names no rule",
+                        f"write: {FORM}",
+                    )
                 )
                 continue
             unknown = [rule for rule in one.rules if rule not in BY_ID]
             if unknown:
-                faults.append(_wrong(one.place, f"no rule is called '{unknown[0]}'", nearest(unknown[0], BY_ID)))
+                faults.append(
+                    _wrong(
+                        one.place, f"no rule is called '{unknown[0]}'", nearest(unknown[0], BY_ID)
+                    )
+                )
             if not one.reason:
-                faults.append(_wrong(one.place, "a fault is ignored without a reason", f"write why: {FORM}"))
+                faults.append(
+                    _wrong(one.place, "a fault is ignored without a reason", f"write why: {FORM}")
+                )
         return faults
 
 
@@ -318,11 +340,14 @@ def ignores_in(source: str, name: str) -> Ignores:
 def _comments(source: str, name: str) -> list[tuple[int, int, str]]:
     """Line, column and text of every comment; in Python a text that only looks like one is none."""
     if not name.endswith(".py"):
-        places = [(number, line.find("#"), line) for number, line in enumerate(source.splitlines(), 1)]
+        places = [
+            (number, line.find("#"), line) for number, line in enumerate(source.splitlines(), 1)
+        ]
         return [(number, column, line[column:]) for number, column, line in places if column >= 0]
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (tokenize.TokenError, SyntaxError):  # it was parsed, so this is a tokenizer's whim: nothing is ignored
+    # it was parsed, so this is a tokenizer's whim: nothing is ignored
+    except (tokenize.TokenError, SyntaxError):
         return []
     return [(*token.start, token.string) for token in tokens if token.type == tokenize.COMMENT]
 
@@ -347,7 +372,10 @@ def _wrong(place: str, seen: str, fix: str) -> Fault:
 # The table of all rules that docs/audit.md shows, written from the rules themselves.
 
 
-BEGIN, END = "<!-- rules: written by `fulcrum audit --rules`, held by a test -->", "<!-- end of the rules -->"
+BEGIN, END = (
+    "<!-- rules: written by `fulcrum audit --rules`, held by a test -->",
+    "<!-- end of the rules -->",
+)
 LOOKS = {
     "in_script": "scripts",
     "in_config": "configurations",
@@ -377,13 +405,20 @@ def rule_lines() -> str:
     """The rules for a terminal, where a table of six columns cannot be read."""
     lines = [f"{len(RULES)} rules; what each costs and how it is mended: docs/audit.md, or --json"]
     for rule in RULES:
-        lines += ["", f"{rule.id}  {severities(rule)}  ({rule.family}: {', '.join(looks_at(rule))})", f"   {rule.why}"]
+        lines += [
+            "",
+            f"{rule.id}  {severities(rule)}  ({rule.family}: {', '.join(looks_at(rule))})",
+            f"   {rule.why}",
+        ]
     return "\n".join(lines)
 
 
 def rule_table() -> str:
     """For the page, in Markdown."""
-    lines = ["| rule | severity | looks at | why | expected size | fix |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| rule | severity | looks at | why | expected size | fix |",
+        "|---|---|---|---|---|---|",
+    ]
     family = ""
     for rule in RULES:
         if rule.family != family:

@@ -5,9 +5,26 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fulcrum.advice.configs import INHERITS, LABELS, OUTPUTS, SUFFIXES, ConfigFamily, ConfigFile, names_in, swept_names
+from fulcrum.advice.configs import (
+    INHERITS,
+    LABELS,
+    OUTPUTS,
+    SUFFIXES,
+    ConfigFamily,
+    ConfigFile,
+    names_in,
+    swept_names,
+)
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
-from fulcrum.advice.scripts import Script, TrainingProject, dotted, is_constant, keyword, number, source_of
+from fulcrum.advice.scripts import (
+    Script,
+    TrainingProject,
+    dotted,
+    is_constant,
+    keyword,
+    number,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from fulcrum.advice.steps import PlannedStudy
@@ -33,7 +50,9 @@ class ArmChangesNothing(AuditRule):
             same = [other.name for other in family.arms[:place] if other.changes == arm.changes]
             seeds = [change for change in arm.changes if change.path.endswith("seed")]
             if not moved and not seeds:
-                yield Sighting(arm.at(), "the arm differs from the baseline in nothing but names and folders")
+                yield Sighting(
+                    arm.at(), "the arm differs from the baseline in nothing but names and folders"
+                )
             elif same:
                 yield Sighting(arm.at(), f"the arm is the same as {same[0]}")
 
@@ -71,11 +90,17 @@ class ArmIsCompound(AuditRule):
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         from fulcrum.studies.arms import baseline_of, moves_optimizer
 
-        controls = {arm.against for arm in study.arms}  # what others are held against is not what the study asks about
-        for arm in study.arms if not study.plan.interactions and study.plan.design == "one_at_a_time" else ():
+        # what others are held against is not what the study asks about
+        controls = {arm.against for arm in study.arms}
+        for arm in (
+            study.arms
+            if not study.plan.interactions and study.plan.design == "one_at_a_time"
+            else ()
+        ):
             carried = [label for label in arm.labels if moves_optimizer(label)]
             paths = list(dict.fromkeys(change.path for change in arm.changes))
-            single = len(paths) == 1 and not baseline_of(arm, study.arms).is_baseline  # one change from its control
+            # one change from its control
+            single = len(paths) == 1 and not baseline_of(arm, study.arms).is_baseline
             if arm.compound and not carried and not single and arm.name not in controls:
                 yield Sighting(arm.name, f"the arm changes {', '.join(paths)}")
 
@@ -110,13 +135,18 @@ class BooleanAsText(AuditRule):
     why = 'the text "False" is true in Python: what is meant to be off is on'
     size = "a setting that is the opposite of what it says; no number published"
     source = "SimpleTuner issue 1139"
-    fix = "write false without quotes; in argparse use action=argparse.BooleanOptionalAction, not type=bool"
+    fix = (
+        "write false without quotes; in argparse use action=argparse.BooleanOptionalAction, not"
+        " type=bool"
+    )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.entries:
             if isinstance(entry.value, str) and entry.value in ("False", "false"):
                 yield Sighting(
-                    config.at(entry), f"{entry.path} = {entry.value!r} is text", f"write {config.setting(entry, False)}"
+                    config.at(entry),
+                    f"{entry.path} = {entry.value!r} is text",
+                    f"write {config.setting(entry, False)}",
                 )
 
     def in_script(self, script: Script) -> Sightings:
@@ -138,7 +168,10 @@ class CachingUnequal(AuditRule):
     family = "design"
     gain = 0.3
     effort = "edit"
-    why = "an arm that encodes text or pictures in every step is slower for that, whatever its lever does"
+    why = (
+        "an arm that encodes text or pictures in every step is slower for that, whatever its lever"
+        " does"
+    )
     size = "the published FLUX.2 arm has 1.79 batches a second against 3.95, by its encoding"
     source = "docs/published.md, A11"
     published = "A11"
@@ -147,7 +180,11 @@ class CachingUnequal(AuditRule):
     def in_family(self, family: ConfigFamily) -> Sightings:
         for arm in family.arms:
             for change in arm.changes:
-                if WORDS.search(change.path) and not isinstance(change.after, str) and not isinstance(change.before, str):
+                if (
+                    WORDS.search(change.path)
+                    and not isinstance(change.after, str)
+                    and not isinstance(change.before, str)
+                ):
                     yield Sighting(
                         arm.at(change.path),
                         f"the arm encodes otherwise than the baseline: {change}",
@@ -179,7 +216,8 @@ class DefaultNotThere(AuditRule):
                 and not _exists(script.path, value)
             ):
                 yield Sighting(
-                    script.at(option.node), f"--{option.name} is {value!r} by default, and there is no such file"
+                    script.at(option.node),
+                    f"--{option.name} is {value!r} by default, and there is no such file",
                 )
 
     def in_config(self, config: ConfigFile) -> Sightings:
@@ -188,16 +226,32 @@ class DefaultNotThere(AuditRule):
             for one in given if isinstance(given, list) else [given]:
                 missing = _missing(config.path, field, one)
                 if missing:
-                    line = next((entry.line for entry in config.entries if entry.path.startswith(field)), 1)
-                    yield Sighting(str(line), f"{field} names '{missing}', and there is no such file")
+                    line = next(
+                        (entry.line for entry in config.entries if entry.path.startswith(field)), 1
+                    )
+                    yield Sighting(
+                        str(line), f"{field} names '{missing}', and there is no such file"
+                    )
 
 
 def _missing(home: Path, field: str, one: object) -> str:
-    """Hydra writes `- group: name` for group/name.yaml and `- name` for name.yaml; others write a path."""
+    """Hydra writes `- group: name` for group/name.yaml and `- name` for name.yaml; others write a
+    path."""
     if isinstance(one, dict) and field == "defaults" and len(one) == 1:
         group, name = next(iter(one.items()))
-        group = str(group).removeprefix("override ").removeprefix("optional ").partition("@")[0].lstrip("/")
-        if not isinstance(name, str) or name in ("null", "_self_") or "${" in name or not (home.parent / group).is_dir():
+        group = (
+            str(group)
+            .removeprefix("override ")
+            .removeprefix("optional ")
+            .partition("@")[0]
+            .lstrip("/")
+        )
+        if (
+            not isinstance(name, str)
+            or name in ("null", "_self_")
+            or "${" in name
+            or not (home.parent / group).is_dir()
+        ):
             return ""  # the group may come from a package
         return "" if _exists(home, f"{group}/{name}") else f"{group}/{name}"
     if not isinstance(one, str) or one == "_self_" or "${" in one or "@" in one:
@@ -207,10 +261,16 @@ def _missing(home: Path, field: str, one: object) -> str:
 
 
 def _exists(home: Path, name: str) -> bool:
-    """Beside it or above it; `/base` is a file of the root in Hydra's defaults, and elsewhere one of the whole disk."""
+    """Beside it or above it; `/base` is a file of the root in Hydra's defaults, and elsewhere one
+    of the whole disk."""
     places = (home.parent, *home.parent.parents[:3])
     names = (name, name.lstrip("/"))
-    return any((place / f"{one}{suffix}").is_file() for one in names for place in places for suffix in ("", *SUFFIXES))
+    return any(
+        (place / f"{one}{suffix}").is_file()
+        for one in names
+        for place in places
+        for suffix in ("", *SUFFIXES)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -218,7 +278,8 @@ def _exists(home: Path, name: str) -> bool:
 
 
 DOSES = re.compile(
-    r"(^|[._])(drop|ratio|rate|mask_ratio|drop_ratio|selection_ratio|keep|share|weight|coeff|dose)$|(drop|mask|keep)\w*(ratio|rate)$"
+    r"(^|[._])(drop|ratio|rate|mask_ratio|drop_ratio|selection_ratio|keep|share|weight|coeff|"
+    r"dose)$|(drop|mask|keep)\w*(ratio|rate)$"
 )
 KINDS = {"routing": r"tread|sprint|rout|mask"}
 
@@ -242,15 +303,21 @@ class DosesUnequal(AuditRule):
                 (arm, change)
                 for arm in family.arms
                 for change in arm.changes
-                if re.search(pattern, change.path) and DOSES.search(change.path) and isinstance(change.after, int | float)
+                if re.search(pattern, change.path)
+                and DOSES.search(change.path)
+                and isinstance(change.after, int | float)
             ]
             for place, (arm, change) in enumerate(doses):
                 for other, its in doses[place + 1 :]:
-                    if other is not arm and its.after != change.after and _method(its.path) != _method(change.path):
+                    if (
+                        other is not arm
+                        and its.after != change.after
+                        and _method(its.path) != _method(change.path)
+                    ):
                         yield Sighting(
                             other.at(its.path),
-                            f"{kind}: {arm.name} has {change.path} = {change.after}, {other.name} has {its.path} = "
-                            f"{its.after}",
+                            f"{kind}: {arm.name} has {change.path} = {change.after}, {other.name}"
+                            f" has {its.path} = {its.after}",
                         )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
@@ -272,7 +339,10 @@ class EpochNotSet(AuditRule):
     id = "epoch-not-set"
     family = "design"
     gain = 0.05
-    why = "DistributedSampler shuffles by seed and epoch: without set_epoch every epoch has the order of the first"
+    why = (
+        "DistributedSampler shuffles by seed and epoch: without set_epoch every epoch has the order"
+        " of the first"
+    )
     size = "no number published"
     source = "torch documentation"
     fix = "sampler.set_epoch(epoch) at the top of every epoch"
@@ -309,20 +379,25 @@ class ErrorsSwallowed(AuditRule):
     family = "design"
     gain = 0.1
     effort = "edit"
-    why = "the batch shrinks or repeats silently: how many pictures were trained on, and which, nobody knows"
+    why = (
+        "the batch shrinks or repeats silently: how many pictures were trained on, and which,"
+        " nobody knows"
+    )
     size = "a ledger that is wrong by as many samples as failed"
     source = "docs/published.md, A19"
     published = "A19"
     fix = (
-        "count and name what fails, and stop above a share; or check the data once before: fulcrum data import --bad "
-        "quarantine"
+        "count and name what fails, and stop above a share; or check the data once before: fulcrum"
+        " data import --bad quarantine"
     )
 
     def in_script(self, script: Script) -> Sightings:
         for node in script.nodes:
             if isinstance(node, ast.ExceptHandler) and _reads(script, node) and _silent(node):
                 what = ast.unparse(node.type) if node.type else "everything"
-                yield Sighting(script.at(node), f"`except {what}` passes over a sample without counting it")
+                yield Sighting(
+                    script.at(node), f"`except {what}` passes over a sample without counting it"
+                )
             elif (
                 isinstance(node, ast.Name | ast.Attribute)
                 and dotted(node).rpartition(".")[2] in HANDLERS
@@ -332,9 +407,15 @@ class ErrorsSwallowed(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(
-            r"(data|dataset|loader|shard|reader)\w*.*(on_error|handler|skip_errors|ignore_errors|skip_bad\w*|ignore_bad\w*)$"
+            r"(data|dataset|loader|shard|reader)\w*.*(on_error|handler|skip_errors|ignore_errors|"
+            r"skip_bad\w*|ignore_bad\w*)$"
         ):
-            if entry.on or entry.text.rpartition(".")[2] in ("skip", "ignore", "continue", *HANDLERS):
+            if entry.on or entry.text.rpartition(".")[2] in (
+                "skip",
+                "ignore",
+                "continue",
+                *HANDLERS,
+            ):
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}")
 
 
@@ -344,10 +425,17 @@ def _reads(script: Script, node: ast.AST) -> bool:
 
 
 def _silent(node: ast.ExceptHandler) -> bool:
-    """Broad, it gives the sample up (returns or goes on), and it neither raises nor counts. `pass` before another try of
-    the same sample is none."""
-    broad = node.type is None or dotted(node.type) in ("Exception", "BaseException", "OSError", "IOError")
-    gives_up = any(isinstance(part, ast.Return | ast.Continue) for one in node.body for part in ast.walk(one))
+    """Broad, it gives the sample up (returns or goes on), and it neither raises nor counts. `pass`
+    before another try of the same sample is none."""
+    broad = node.type is None or dotted(node.type) in (
+        "Exception",
+        "BaseException",
+        "OSError",
+        "IOError",
+    )
+    gives_up = any(
+        isinstance(part, ast.Return | ast.Continue) for one in node.body for part in ast.walk(one)
+    )
     text = " ".join(ast.unparse(one) for one in node.body)
     return broad and gives_up and not any(sign in text for sign in COUNTS)
 
@@ -357,7 +445,9 @@ def _silent(node: ast.ExceptHandler) -> bool:
 
 
 KIND = re.compile(r"(^|[._])(name|type|kind|class|_target_|optimizer|optimizer_type|optim)$")
-SHARED = re.compile(r"(^|[._])(adam_)?(eps|epsilon|betas?|beta1|beta2|weight_decay|clip\w*|max_grad_norm)$")
+SHARED = re.compile(
+    r"(^|[._])(adam_)?(eps|epsilon|betas?|beta1|beta2|weight_decay|clip\w*|max_grad_norm)$"
+)
 
 
 class OptimizerArmMovesMore(AuditRule):
@@ -374,11 +464,17 @@ class OptimizerArmMovesMore(AuditRule):
     def in_family(self, family: ConfigFamily) -> Sightings:
         for arm in family.arms:
             own = [change for change in arm.changes if change.decision == "optimizer"]
-            kinds = [change for change in own if KIND.search(change.path) or re.search(r"muon", change.path)]
+            kinds = [
+                change
+                for change in own
+                if KIND.search(change.path) or re.search(r"muon", change.path)
+            ]
             moved = [
                 change
                 for change in own
-                if SHARED.search(change.path) and change.before is not None and change.after is not None
+                if SHARED.search(change.path)
+                and change.before is not None
+                and change.after is not None
             ]
             if kinds:
                 for change in moved:
@@ -408,7 +504,10 @@ class OutputsShared(AuditRule):
     family = "design"
     severity = "error"
     gain = 1.0
-    why = "arms or jobs of a sweep that write into one folder overwrite each other's checkpoints, and go on from them"
+    why = (
+        "arms or jobs of a sweep that write into one folder overwrite each other's checkpoints, and"
+        " go on from them"
+    )
     size = "18 of 29 published arms destroy the baseline"
     source = "docs/published.md, A5"
     published = "A5"
@@ -416,13 +515,18 @@ class OutputsShared(AuditRule):
 
     def in_family(self, family: ConfigFamily) -> Sightings:
         former = {
-            path: value for path, value in family.baseline.values.items() if OUTPUTS.search(path) and isinstance(value, str)
+            path: value
+            for path, value in family.baseline.values.items()
+            if OUTPUTS.search(path) and isinstance(value, str)
         }
         for arm in family.arms:
             for path, value in former.items():
                 shared = arm.values.get(path) == value and "{" not in value
                 if shared and not LOGS.search(path):
-                    overwrites = any("overwrite" in name and str(on).lower() == "true" for name, on in arm.values.items())
+                    overwrites = any(
+                        "overwrite" in name and str(on).lower() == "true"
+                        for name, on in arm.values.items()
+                    )
                     also = ", and overwriting is allowed" if overwrites else ""
                     yield Sighting(
                         arm.at(path),
@@ -430,20 +534,31 @@ class OutputsShared(AuditRule):
                     )
 
     def in_config(self, config: ConfigFile) -> Sightings:
-        """A sweep: one file, many jobs. Its folder must name, directly or through other values, what tells jobs apart."""
+        """A sweep: one file, many jobs. Its folder must name, directly or through other values,
+        what tells jobs apart."""
         swept = swept_names(config)
         for entry in config.find(OUTPUTS.pattern) if swept else ():
             names = names_in(config, entry)
             if names is None or entry.path.startswith("hydra.") or LOGS.search(entry.path):
                 continue
-            missing = [one for one in swept if not any(name == one or name.startswith(f"{one}.") for name in names)]
+            missing = [
+                one
+                for one in swept
+                if not any(name == one or name.startswith(f"{one}.") for name in names)
+            ]
             if missing:
                 resume = next((one for one in config.find(r"resume") if not one.off), None)
-                also = f"; {resume.path} = {resume.value} goes on from another job's weights" if resume else ""
+                also = (
+                    f"; {resume.path} = {resume.value} goes on from another job's weights"
+                    if resume
+                    else ""
+                )
                 yield Sighting(
                     config.at(entry),
-                    f"jobs of the sweep that differ in {', '.join(missing)} write to {entry.path} = {entry.value!r}{also}",
-                    f"name what is swept in the folder: {entry.value}/{'/'.join('${' + one + '}' for one in missing)}",
+                    f"jobs of the sweep that differ in {', '.join(missing)} write to {entry.path} ="
+                    f" {entry.value!r}{also}",
+                    "name what is swept in the folder:"
+                    f" {entry.value}/{'/'.join('${' + one + '}' for one in missing)}",
                 )
 
 
@@ -460,10 +575,16 @@ class PowerLow(AuditRule):
     severity = "note"
     gain = 0.2
     effort = "rework"
-    why = "arms are judged together: with many of them and few seeds only very large differences get a verdict"
+    why = (
+        "arms are judged together: with many of them and few seeds only very large differences get"
+        " a verdict"
+    )
     size = "the smallest difference that is seen in four studies of five is told with the fault"
     source = "docs/statistics.md, simulated through the rule that verdicts follow"
-    fix = "fewer arms, more seeds, or seeds only where they are needed: seeds = {first = 8, step = 4, most = 16}"
+    fix = (
+        "fewer arms, more seeds, or seeds only where they are needed: seeds = {first = 8, step = 4,"
+        " most = 16}"
+    )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         from fulcrum.judge.statistics import pairs_needed
@@ -474,9 +595,15 @@ class PowerLow(AuditRule):
             return
         seen = detectable(len(plan.seeds), arms, alpha=plan.alpha)
         if seen is None or seen > LARGE:
-            least = "no difference" if seen is None else f"only a difference of {seen:.1f} times the scatter of the pairs"
+            least = (
+                "no difference"
+                if seen is None
+                else f"only a difference of {seen:.1f} times the scatter of the pairs"
+            )
             yield Sighting(
-                "seeds", f"with {len(plan.seeds)} pairs and {arms} arms {least} gets its verdict in four studies of five"
+                "seeds",
+                f"with {len(plan.seeds)} pairs and {arms} arms {least} gets its verdict in four"
+                " studies of five",
             )
 
 
@@ -492,8 +619,8 @@ class SeedNotInOrder(AuditRule):
     family = "design"
     gain = 0.2
     why = (
-        "repeats that see the same pictures in the same order are not independent: the scatter between them is too "
-        "small, and every difference looks real"
+        "repeats that see the same pictures in the same order are not independent: the scatter"
+        " between them is too small, and every difference looks real"
     )
     size = "intervals that are too narrow; by how much is not known"
     source = "docs/published.md, A4"
@@ -504,16 +631,20 @@ class SeedNotInOrder(AuditRule):
     )
 
     def in_script(self, script: Script) -> Sightings:
-        takes_seed = any(option.name == "seed" for option in script.options) or "seed" in script.words
+        takes_seed = (
+            any(option.name == "seed" for option in script.options) or "seed" in script.words
+        )
         if not takes_seed or not (script.trains or script.named("DataLoader")):
             return
         for call in script.named("DistributedSampler"):
             seed = keyword(call, "seed")
-            if (seed is None or number(seed) is not None) and not is_constant(keyword(call, "shuffle"), False):
+            if (seed is None or number(seed) is not None) and not is_constant(
+                keyword(call, "shuffle"), False
+            ):
                 yield Sighting(
                     script.at(call),
-                    f"{source_of(call)} orders by {'seed 0' if seed is None else 'a fixed seed'}, whatever the run's "
-                    f"seed is",
+                    f"{source_of(call)} orders by {'seed 0' if seed is None else 'a fixed seed'},"
+                    " whatever the run's seed is",
                     "add seed=args.seed",
                 )
         for call in script.named("DataLoader"):
@@ -528,12 +659,16 @@ class SeedNotInOrder(AuditRule):
                 else []
             )
             if made and made[0].args and number(made[0].args[0]) is not None:
-                yield Sighting(script.at(call), f"the order comes from {source_of(made[0])}, whatever the run's seed is")
+                yield Sighting(
+                    script.at(call),
+                    f"the order comes from {source_of(made[0])}, whatever the run's seed is",
+                )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         run = config.first(r"^(train\.|training\.|trainer\.)?(global_|random_)?seed$")
         for entry in config.find(
-            r"(shuffle_seed|sampler_seed|data_seed|(data|dataset|loader|dataloader|sampler)\w*\.(\w+\.)*seed)$"
+            r"(shuffle_seed|sampler_seed|data_seed|(data|dataset|loader|dataloader|"
+            r"sampler)\w*\.(\w+\.)*seed)$"
         ):
             if run and entry.number is not None and not re.search(r"\$\{", str(entry.value)):
                 yield Sighting(
@@ -552,8 +687,8 @@ class SeedsUnpaired(AuditRule):
     family = "design"
     gain = 0.3
     why = (
-        "with the same seeds an arm and its baseline share initial weights, data order and noise, and their "
-        "difference scatters less"
+        "with the same seeds an arm and its baseline share initial weights, data order and noise,"
+        " and their difference scatters less"
     )
     size = "the scatter of a difference falls by the root of one minus the correlation"
     source = "docs/statistics.md"
@@ -568,7 +703,9 @@ class SeedsUnpaired(AuditRule):
             ]
             others = [change for change in arm.changes if change not in moved]
             if moved and others:
-                yield Sighting(arm.at(moved[0].path), f"the arm changes its seed as well: {moved[0]}")
+                yield Sighting(
+                    arm.at(moved[0].path), f"the arm changes its seed as well: {moved[0]}"
+                )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -604,7 +741,10 @@ class SettingReadByNobody(AuditRule):
     severity = "error"
     also = "warning of an option that one script declares and does not read"
     gain = 0.8
-    why = "an arm that sets what nobody reads is the baseline, and its 'effect' is the noise between two equal runs"
+    why = (
+        "an arm that sets what nobody reads is the baseline, and its 'effect' is the noise between"
+        " two equal runs"
+    )
     size = "the published BF16 arm is such"
     source = "docs/published.md, A10"
     published = "A10"
@@ -615,11 +755,22 @@ class SettingReadByNobody(AuditRule):
         holder = _holder(script)
         if not holder or _leaves(script, holder):
             return
-        read = {node.attr for node in script.nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
-        texts = {node.value for node in script.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        read = {
+            node.attr
+            for node in script.nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        }
+        texts = {
+            node.value
+            for node in script.nodes
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
         flags = {flag for option in script.options for flag in (option.name, f"--{option.name}")}
         for option in script.options:
-            used_as_text = any(option.name in text and text not in flags and not re.search(r"\s", text) for text in texts)
+            used_as_text = any(
+                option.name in text and text not in flags and not re.search(r"\s", text)
+                for text in texts
+            )
             if option.name not in read and not used_as_text and not is_help(option.node):
                 yield Sighting(
                     script.at(option.node),
@@ -640,22 +791,39 @@ class SettingReadByNobody(AuditRule):
             for part in re.split(r"[^\w]+", node.value)
         }
         whole = any(_passes_whole(script) for script in project.scripts)
-        handed = {path for script in project.scripts for path in _read_paths(script)} if not whole else set()
+        handed = (
+            {path for script in project.scripts for path in _read_paths(script)}
+            if not whole
+            else set()
+        )
         for family in project.families if not whole else ():
             for arm in family.arms:
                 for change in arm.changes:
                     leaf = change.path.rpartition(".")[2]
                     parts = change.path.split(".")
-                    above = {".".join(parts[first:last]) for last in range(len(parts)) for first in range(last)}
-                    if leaf not in known and not LABELS.search(change.path) and not leaf.isdigit() and not above & handed:
+                    above = {
+                        ".".join(parts[first:last])
+                        for last in range(len(parts))
+                        for first in range(last)
+                    }
+                    if (
+                        leaf not in known
+                        and not LABELS.search(change.path)
+                        and not leaf.isdigit()
+                        and not above & handed
+                    ):
                         yield Sighting(
                             arm.at(change.path),
-                            f"the arm sets {change.path} = {change.after!r}, and no script names '{leaf}'",
+                            f"the arm sets {change.path} = {change.after!r}, and no script names"
+                            f" '{leaf}'",
                         )
 
 
 def is_help(call: ast.Call) -> bool:
-    return isinstance(action := keyword(call, "action"), ast.Constant) and action.value in ("version", "help")
+    return isinstance(action := keyword(call, "action"), ast.Constant) and action.value in (
+        "version",
+        "help",
+    )
 
 
 def _holder(script: Script) -> str:
@@ -664,9 +832,18 @@ def _holder(script: Script) -> str:
     parsers |= {  # a function of the script that returns them, whatever it is called
         home.name
         for node in script.nodes
-        if isinstance(node, ast.Return) and _parsed(node.value, parsers) and (home := script.function(node)) is not None
+        if isinstance(node, ast.Return)
+        and _parsed(node.value, parsers)
+        and (home := script.function(node)) is not None
     }
-    return next((name for name, values in script.assignments.items() if any(_parsed(one, parsers) for one in values)), "")
+    return next(
+        (
+            name
+            for name, values in script.assignments.items()
+            if any(_parsed(one, parsers) for one in values)
+        ),
+        "",
+    )
 
 
 def _parsed(value: ast.AST | None, parsers: set[str]) -> bool:
@@ -678,7 +855,11 @@ def _leaves(script: Script, holder: str) -> bool:
     own = {node.name for node in script.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     called = {dotted(call.func) for call in script.calls}
     for node in script.nodes:
-        if isinstance(node, ast.Return) and node.value is not None and holder in ast.unparse(node.value).split("."):
+        if (
+            isinstance(node, ast.Return)
+            and node.value is not None
+            and holder in ast.unparse(node.value).split(".")
+        ):
             home = script.function(node)
             if home is None or home.name not in called:
                 return True
@@ -693,15 +874,16 @@ def _leaves(script: Script, holder: str) -> bool:
 
 
 def _passes_whole(script: Script) -> bool:
-    """Does it spread a whole table into calls (`**config`), or hand it to a framework? Then names may be read elsewhere.
-    A part of it (`instantiate(config.model)`) is that part alone."""
+    """Does it spread a whole table into calls (`**config`), or hand it to a framework? Then names
+    may be read elsewhere. A part of it (`instantiate(config.model)`) is that part alone."""
     spread = [one.value for call in script.calls for one in call.keywords if one.arg is None]
     given = [one for call in script.named("instantiate") for one in call.args[:1]]
     return any(not isinstance(one, ast.Attribute | ast.Subscript) for one in (*spread, *given))
 
 
 def _read_paths(script: Script) -> set[str]:
-    """Parts of a configuration that are taken whole, with all that is below them: `config.model`, `config["eval"]`."""
+    """Parts of a configuration that are taken whole, with all that is below them: `config.model`,
+    `config["eval"]`."""
     paths = set[str]()
     for node in script.nodes:
         outer = next(script.around(node), None)
@@ -722,7 +904,8 @@ def _read_paths(script: Script) -> set[str]:
 # Rule: too few seeds to decide anything.
 
 
-FEWEST_ELSEWHERE = 3  # how others judge is not known; from three on a t-test can find a large difference
+# how others judge is not known; from three on a t-test can find a large difference
+FEWEST_ELSEWHERE = 3
 
 
 class TooFewPairs(AuditRule):
@@ -731,8 +914,9 @@ class TooFewPairs(AuditRule):
     gain = 0.5
     effort = "rework"
     why = (
-        "with fewer than six paired seeds no difference can be significant at 0.05 by ranks, as studies here are judged; "
-        "with one nothing is known of the noise between seeds, and with two almost nothing"
+        "with fewer than six paired seeds no difference can be significant at 0.05 by ranks, as"
+        " studies here are judged; with one nothing is known of the noise between seeds, and with"
+        " two almost nothing"
     )
     size = "every published row has one seed"
     source = "docs/statistics.md"
@@ -743,7 +927,10 @@ class TooFewPairs(AuditRule):
 
         plan, least = study.plan, pairs_needed(study.plan.alpha)
         if len(plan.seeds) < least and plan.design != "fractional":
-            yield Sighting("seeds", f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}; {least} can")
+            yield Sighting(
+                "seeds",
+                f"{len(plan.seeds)} pairs cannot reach significance at {plan.alpha:g}; {least} can",
+            )
 
     def in_family(self, family: ConfigFamily) -> Sightings:
         seeds = [
@@ -752,6 +939,8 @@ class TooFewPairs(AuditRule):
             for path, value in arm.values.items()
             if path.rpartition(".")[2] == "seeds"
         ]
-        fewest = min((len(value) for value in seeds if isinstance(value, list)), default=FEWEST_ELSEWHERE)
+        fewest = min(
+            (len(value) for value in seeds if isinstance(value, list)), default=FEWEST_ELSEWHERE
+        )
         if fewest < FEWEST_ELSEWHERE:
             yield Sighting(family.baseline.at(), f"an arm with {fewest} seeds")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from fulcrum.advice.caption_sets import CaptionSet
 from fulcrum.advice.configs import ConfigFamily, ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
-from fulcrum.advice.scripts import Script, constant_of, dotted, is_constant, keyword, number, source_of
+from fulcrum.advice.scripts import (
+    Script,
+    constant_of,
+    dotted,
+    is_constant,
+    keyword,
+    number,
+    source_of,
+)
 from fulcrum.advice.tensors import signed_by
 
 if TYPE_CHECKING:
@@ -21,13 +29,15 @@ if TYPE_CHECKING:
 
 WIDTH = 2048  # of Inception's features
 NAMES = re.compile(
-    r"(fid|eval|metric|frechet|valid)\w*[._](num_|n_|max_)?(samples|images)$|(^|[._])(num|n)_(fid|eval)_(samples|images)$|(^|[._])fid_(num_)?samples$"
+    r"(fid|eval|metric|frechet|valid)\w*[._](num_|n_|max_)?(samples|images)$|(^|[._])(num|n)_(fid|"
+    r"eval)_(samples|images)$|(^|[._])fid_(num_)?samples$"
 )
 EXACT = ("frechet", "fid")
 
 
 def _counted(script: Script, loop: ast.For | ast.While) -> float | None:
-    """The number of samples at which a loop is left: `n += len(images)`, and `if n >= 500: break`."""
+    """The number of samples at which a loop is left: `n += len(images)`, and `if n >= 500:
+    break`."""
     counters = {
         dotted(node.target)
         for node in ast.walk(loop)
@@ -36,9 +46,15 @@ def _counted(script: Script, loop: ast.For | ast.While) -> float | None:
         and re.search(r"^len\(|shape\[0\]|size\(0\)|batch_?size", ast.unparse(node.value))
     }
     for node in ast.walk(loop):
-        if isinstance(node, ast.If) and any(isinstance(one, ast.Break | ast.Return) for one in node.body):
+        if isinstance(node, ast.If) and any(
+            isinstance(one, ast.Break | ast.Return) for one in node.body
+        ):
             test = node.test
-            above = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Gt | ast.GtE)
+            above = (
+                isinstance(test, ast.Compare)
+                and len(test.ops) == 1
+                and isinstance(test.ops[0], ast.Gt | ast.GtE)
+            )
             if isinstance(test, ast.Compare) and above and dotted(test.left) in counters:
                 return constant_of(script, test.comparators[0])
     return None
@@ -49,10 +65,13 @@ class FewSamplesForFeatures(AuditRule):
     family = "evaluation"
     gain = 0.4
     why = (
-        "a Fréchet distance fits a covariance of 2,048 features: with fewer samples it is singular, and the bias is "
-        "larger than what arms differ by"
+        "a Fréchet distance fits a covariance of 2,048 features: with fewer samples it is singular,"
+        " and the bias is larger than what arms differ by"
     )
-    size = "below 2,048 samples the number says little; at 10,000 it is still biased, but alike for all arms"
+    size = (
+        "below 2,048 samples the number says little; at 10,000 it is still biased, but alike for"
+        " all arms"
+    )
     source = "arXiv:1911.07023"
     fix = "draw at least 10,000 for FID, or use KID or CMMD, which are unbiased at any count"
 
@@ -64,14 +83,22 @@ class FewSamplesForFeatures(AuditRule):
                 and isinstance(option.default, int)
                 and 0 < option.default < WIDTH
             ):
-                yield Sighting(script.at(option.node), f"--{option.name} is {option.default:,} by default")
+                yield Sighting(
+                    script.at(option.node), f"--{option.name} is {option.default:,} by default"
+                )
         for update in script.named("update"):
             home = dotted(update.func).rpartition(".")[0]
-            frechet = any("FrechetInceptionDistance" in ast.unparse(made) for made in script.assignments.get(home, ()))
+            frechet = any(
+                "FrechetInceptionDistance" in ast.unparse(made)
+                for made in script.assignments.get(home, ())
+            )
             drawn = is_constant(keyword(update, "real"), False)
             for loop in script.loops(update)[:1] if frechet and drawn else ():
                 if (most := _counted(script, loop)) is not None and most < WIDTH:
-                    yield Sighting(script.at(update), f"{source_of(update)} ends after some {most:,.0f} samples")
+                    yield Sighting(
+                        script.at(update),
+                        f"{source_of(update)} ends after some {most:,.0f} samples",
+                    )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         if not config.mentions(r"(^|[._\W])(fid|frechet)"):
@@ -87,7 +114,11 @@ class FewSamplesForFeatures(AuditRule):
     def in_plan(self, study: "PlannedStudy") -> Sightings:
         plan = study.plan
         if any(word in plan.primary for word in EXACT) and plan.samples < 256:
-            yield Sighting("samples", f"{plan.samples} pictures for {plan.primary}", "write: samples = 512 or more")
+            yield Sighting(
+                "samples",
+                f"{plan.samples} pictures for {plan.primary}",
+                "write: samples = 512 or more",
+            )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -103,12 +134,15 @@ class GuidanceUnequal(AuditRule):
     severity = "error"
     gain = 0.6
     why = (
-        "guidance and the sampler move FID more than most training decisions: an arm with its own is compared with "
-        "another ruler"
+        "guidance and the sampler move FID more than most training decisions: an arm with its own"
+        " is compared with another ruler"
     )
     size = "several FID points between guidance 1 and 4"
     source = "docs/published.md, A7"
-    fix = "one sampler and one guidance for all arms, or each arm's best from the same sweep, told with the result"
+    fix = (
+        "one sampler and one guidance for all arms, or each arm's best from the same sweep, told"
+        " with the result"
+    )
 
     def in_family(self, family: ConfigFamily) -> Sightings:
         for arm in family.arms:
@@ -133,36 +167,60 @@ class KernelBlindToDiversity(AuditRule):
     family = "evaluation"
     gain = 0.3
     why = (
-        "on features of length one a Gaussian of width 10 is a straight line: the value is ten times the squared "
-        "distance of the means, and hardly sees lost diversity"
+        "on features of length one a Gaussian of width 10 is a straight line: the value is ten"
+        " times the squared distance of the means, and hardly sees lost diversity"
     )
     size = "the published CMMD and DINO-MMD are such distances, to about 1 %"
     source = "docs/published.md, A14"
     published = "A14"
-    fix = "take the median distance of the reference's features as the width, or several widths, or KID's polynomial kernel"
+    fix = (
+        "take the median distance of the reference's features as the width, or several widths, or"
+        " KID's polynomial kernel"
+    )
 
     def in_script(self, script: Script) -> Sightings:
         if not script.mentions(r"mmd"):
             return
-        unit = script.mentions(r"^normalize$") or script.mentions(r"^norm$|linalg") or script.mentions(r"cmmd|clip|dino")
+        unit = (
+            script.mentions(r"^normalize$")
+            or script.mentions(r"^norm$|linalg")
+            or script.mentions(r"cmmd|clip|dino")
+        )
         for name, values in script.assignments.items():
             for value in values:
                 width = number(value)
-                if NAME.match(name.rpartition(".")[2]) and width is not None and width >= WIDEST and unit:
-                    yield Sighting(script.at(value), f"{name} = {width:g} on features of length one")
+                if (
+                    NAME.match(name.rpartition(".")[2])
+                    and width is not None
+                    and width >= WIDEST
+                    and unit
+                ):
+                    yield Sighting(
+                        script.at(value), f"{name} = {width:g} on features of length one"
+                    )
         for call in script.calls:
             width = number(keyword(call, "sigma", "bandwidth"))
-            if width is not None and width >= WIDEST and "mmd" in dotted(call.func).lower() and unit:
+            if (
+                width is not None
+                and width >= WIDEST
+                and "mmd" in dotted(call.func).lower()
+                and unit
+            ):
                 yield Sighting(
-                    script.at(call), f"{dotted(call.func)} has a kernel of width {width:g} on features of length one"
+                    script.at(call),
+                    f"{dotted(call.func)} has a kernel of width {width:g} on features of"
+                    " length one",
                 )
         for node in script.nodes:
             if isinstance(node, ast.FunctionDef) and "mmd" in node.name.lower() and unit:
-                for argument, default in zip(reversed(node.args.args), reversed(node.args.defaults), strict=False):
+                for argument, default in zip(
+                    reversed(node.args.args), reversed(node.args.defaults), strict=False
+                ):
                     width = number(default)
                     if NAME.match(argument.arg) and width is not None and width >= WIDEST:
                         yield Sighting(
-                            script.at(default), f"{node.name} has {argument.arg}={width:g} on features of length one"
+                            script.at(default),
+                            f"{node.name} has {argument.arg}={width:g} on features of length one",
                         )
 
     def in_config(self, config: ConfigFile) -> Sightings:
@@ -193,13 +251,17 @@ class MetricRange(AuditRule):
     severity = "error"
     gain = 1.0
     why = (
-        "with normalize=True torchmetrics multiplies by 255: bytes wrap around and become the features of colour-"
-        "negated pictures, and so do values below 0; without it, floats in [0, 1] are cut to black"
+        "with normalize=True torchmetrics multiplies by 255: bytes wrap around and become the"
+        " features of colour-negated pictures, and so do values below 0; without it, floats in [0,"
+        " 1] are cut to black"
     )
     size = "the absolute number compares with nothing"
     source = "docs/published.md, A1"
     published = "A1"
-    fix = "FrechetInceptionDistance(normalize=True) with floats in [0, 1], or normalize=False with uint8"
+    fix = (
+        "FrechetInceptionDistance(normalize=True) with floats in [0, 1], or normalize=False with"
+        " uint8"
+    )
 
     def in_script(self, script: Script) -> Sightings:
         for name, values in script.assignments.items():
@@ -212,14 +274,17 @@ class MetricRange(AuditRule):
                     if expects_floats and bytes_given:
                         yield Sighting(
                             script.at(update),
-                            f"{source_of(update)} hands over uint8, and line {made.lineno} says normalize=True",
+                            f"{source_of(update)} hands over uint8, and line {made.lineno} says"
+                            " normalize=True",
                         )
                     elif update.args and (signed := signed_by(script, update.args[0], update)):
                         yield Sighting(
                             script.at(update),
-                            f"{source_of(update)} hands over [-1, 1] ({signed}), and line {made.lineno} "
+                            f"{source_of(update)} hands over [-1, 1] ({signed}), and line"
+                            f" {made.lineno} "
                             f"{'says normalize=True: [0, 1]' if expects_floats else 'expects bytes'}",
-                            "bring them to [0, 1] first: (images / 2 + 0.5).clamp(0, 1), with normalize=True",
+                            "bring them to [0, 1] first: (images / 2 + 0.5).clamp(0, 1), with"
+                            " normalize=True",
                         )
                     elif (
                         not expects_floats
@@ -230,15 +295,21 @@ class MetricRange(AuditRule):
                     ):
                         yield Sighting(
                             script.at(update),
-                            f"{source_of(update)} hands over floats, and line {made.lineno} does not say normalize=True",
+                            f"{source_of(update)} hands over floats, and line {made.lineno} does"
+                            " not say normalize=True",
                         )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"(fid|kid|frechet|inception)\w*.*[._]normali[sz]e$"):
             folder = entry.path.rpartition(".")[0]
-            given = config.first(rf"^{folder}\.(input_)?(dtype|image_dtype|image_format|range)$".replace("[", r"\["))
+            given = config.first(
+                rf"^{folder}\.(input_)?(dtype|image_dtype|image_format|range)$".replace("[", r"\[")
+            )
             if entry.on and given and given.text in ("uint8", "byte", "bytes", "0-255", "[0, 255]"):
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value} and {given.path} = {given.value}")
+                yield Sighting(
+                    config.at(entry),
+                    f"{entry.path} = {entry.value} and {given.path} = {given.value}",
+                )
 
 
 def _metric(value: ast.AST) -> ast.Call | None:
@@ -271,7 +342,11 @@ def _bytes(script: Script, given: ast.AST) -> bool:
 
 def _unit_floats(script: Script, given: ast.AST) -> bool:
     """Is it surely floats: divided by 255, clamped to [0, 1], `(x + 1) / 2`, rand?"""
-    text = " ".join(ast.unparse(part) for part in script.meanings(given, 2) if isinstance(part, ast.Call | ast.BinOp))
+    text = " ".join(
+        ast.unparse(part)
+        for part in script.meanings(given, 2)
+        if isinstance(part, ast.Call | ast.BinOp)
+    )
     return any(
         sign in text.replace(" ", "")
         for sign in (
@@ -303,31 +378,48 @@ class NoiseSharedBySamples(AuditRule):
     severity = "error"
     gain = 0.7
     why = (
-        "a generator that is seeded anew for every batch gives every batch the same noises: thousands of samples have"
-        " the diversity of one batch"
+        "a generator that is seeded anew for every batch gives every batch the same noises:"
+        " thousands of samples have the diversity of one batch"
     )
     size = "10,000 samples that share 32 noises, in the published study"
     source = "docs/published.md, A3"
     published = "A3"
-    fix = "seed once before the loop, or by the sample: manual_seed(seed + first_index), with the rank's offset in it"
+    fix = (
+        "seed once before the loop, or by the sample: manual_seed(seed + first_index), with the"
+        " rank's offset in it"
+    )
 
     def in_script(self, script: Script) -> Sightings:
         if not script.mentions(MEASURES):
             return
         for call in script.named("manual_seed", "seed_everything", "set_seed"):
-            loops = [loop for loop in script.loops(call) if isinstance(loop, ast.For) and loop not in _epochs(script, call)]
-            if not call.args or not loops or not _measured(script, call) or _in_comprehension(script, call):
+            loops = [
+                loop
+                for loop in script.loops(call)
+                if isinstance(loop, ast.For) and loop not in _epochs(script, call)
+            ]
+            if (
+                not call.args
+                or not loops
+                or not _measured(script, call)
+                or _in_comprehension(script, call)
+            ):
                 continue
             moving = {name for loop in loops for name in _moving(loop)}
-            used = {dotted(part) for part in script.meanings(call.args[0], 2) if isinstance(part, ast.Name | ast.Attribute)}
+            used = {
+                dotted(part)
+                for part in script.meanings(call.args[0], 2)
+                if isinstance(part, ast.Name | ast.Attribute)
+            }
             draws = any(
-                isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in DRAWS for node in ast.walk(loops[0])
+                isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in DRAWS
+                for node in ast.walk(loops[0])
             )
             if draws and not used & moving:
                 yield Sighting(
                     script.at(call),
-                    f"line {call.lineno} seeds inside the loop of line {loops[0].lineno} with a value that does not "
-                    f"change in it",
+                    f"line {call.lineno} seeds inside the loop of line {loops[0].lineno} with a"
+                    " value that does not change in it",
                 )
         yield from self._ranks(script)
 
@@ -338,7 +430,10 @@ class NoiseSharedBySamples(AuditRule):
             if home is None or script.loops(call) or not call.args or not _measured(script, call):
                 continue
             body = ast.unparse(home)
-            gathers = any(word in body for word in ("all_gather", "all_reduce", "gather_for_metrics", ".gather("))
+            gathers = any(
+                word in body
+                for word in ("all_gather", "all_reduce", "gather_for_metrics", ".gather(")
+            )
             used = " ".join(dotted(part) for part in script.meanings(call.args[0], 2))
             if gathers and not any(word in used for word in RANKS):
                 yield Sighting(
@@ -348,13 +443,16 @@ class NoiseSharedBySamples(AuditRule):
                 )
 
     def in_config(self, config: ConfigFile) -> Sightings:
-        for entry in config.find(r"(eval|metric|fid|sampl)\w*.*(same_noise|reseed|fixed_seed_per_batch|reset_seed)\w*$"):
+        for entry in config.find(
+            r"(eval|metric|fid|sampl)\w*.*(same_noise|reseed|fixed_seed_per_batch|reset_seed)\w*$"
+        ):
             if entry.on:
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}")
 
 
 def _moving(loop: ast.For) -> set[str]:
-    """Names that change from one turn to the next: the loop's own, and whatever is assigned in it."""
+    """Names that change from one turn to the next: the loop's own, and whatever is assigned in
+    it."""
     names = {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
     for node in ast.walk(loop):
         if isinstance(node, ast.AugAssign):
@@ -376,7 +474,10 @@ def _epochs(script: Script, node: ast.AST) -> list[ast.AST]:
     return [
         loop
         for loop in script.loops(node)
-        if any(isinstance(one, ast.Call) and dotted(one.func).endswith("backward") for one in ast.walk(loop))
+        if any(
+            isinstance(one, ast.Call) and dotted(one.func).endswith("backward")
+            for one in ast.walk(loop)
+        )
     ]
 
 
@@ -404,9 +505,16 @@ class ReferenceInTraining(AuditRule):
 
     def in_captions(self, captions: CaptionSet) -> Sightings:
         trained = Counter(one.sha for one in captions.samples if one.split in ("train", ""))
-        held = [one for one in captions.samples if one.split in ("validation", "reference") and one.sha in trained]
+        held = [
+            one
+            for one in captions.samples
+            if one.split in ("validation", "reference") and one.sha in trained
+        ]
         if held:
-            yield Sighting(held[0].name, f"{len(held):,} held-out pictures are also in the training split, bit for bit")
+            yield Sighting(
+                held[0].name,
+                f"{len(held):,} held-out pictures are also in the training split, bit for bit",
+            )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         paths = [
@@ -414,12 +522,16 @@ class ReferenceInTraining(AuditRule):
             for entry in config.entries
             if isinstance(entry.value, str) and PATH.search(entry.path) and "/" in entry.value
         ]
-        reference = [entry for entry in paths if re.search(r"reference|fid|real_images|eval", entry.path)]
+        reference = [
+            entry for entry in paths if re.search(r"reference|fid|real_images|eval", entry.path)
+        ]
         trained = {entry.value.rstrip("/"): entry for entry in paths if "train" in entry.path}
         for entry in reference:
             if entry.value.rstrip("/") in trained and "train" not in entry.path:
                 yield Sighting(
-                    config.at(entry), f"{entry.path} and {trained[entry.value.rstrip('/')].path} are both {entry.value}"
+                    config.at(entry),
+                    f"{entry.path} and {trained[entry.value.rstrip('/')].path} are both"
+                    f" {entry.value}",
                 )
 
 
@@ -432,7 +544,9 @@ JUDGES = re.compile(
     r"|(?<![a-z])(clip|fid|eval\w*)(?![a-z])"
 )
 NO_PICTURE = re.compile(r"(?i)mask|feat|embed|latent|logit|pos|grid|small")
-PICTURE = re.compile(r"(?i)image|img|pixel|picture|photo|frame|rgb|generated|recon|(^|[._])(x|real|fake|samples?)$")
+PICTURE = re.compile(
+    r"(?i)image|img|pixel|picture|photo|frame|rgb|generated|recon|(^|[._])(x|real|fake|samples?)$"
+)
 SMOOTH = ("bilinear", "bicubic")
 
 
@@ -441,8 +555,8 @@ class ResizeWithoutSmoothing(AuditRule):
     family = "evaluation"
     gain = 0.15
     why = (
-        "nearest-neighbour and unsmoothed resizing alias: a teacher or judge then sees edges that are not there, and "
-        "teachers are compared on damaged pictures"
+        "nearest-neighbour and unsmoothed resizing alias: a teacher or judge then sees edges that"
+        " are not there, and teachers are compared on damaged pictures"
     )
     size = "FID moves by several points with the resizing alone"
     source = "docs/published.md, A16; arXiv:2104.11222"
@@ -473,19 +587,29 @@ class ResizeWithoutSmoothing(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(
-            r"(teacher|dino|clip|fid|inception|metric|repa|feature|eval)\w*.*(resize|interpolation|resample)\w*$"
+            r"(teacher|dino|clip|fid|inception|metric|repa|feature|eval)\w*.*(resize|interpolation|"
+            r"resample)\w*$"
         ):
             if entry.text.startswith("nearest"):
                 yield Sighting(
-                    config.at(entry), f"{entry.path} = {entry.value}", f"set {entry.leaf} to bicubic, with antialias"
+                    config.at(entry),
+                    f"{entry.path} = {entry.value}",
+                    f"set {entry.leaf} to bicubic, with antialias",
                 )
-        for entry in config.find(r"(teacher|dino|clip|fid|inception|metric|repa|feature|eval)\w*.*antialias$"):
+        for entry in config.find(
+            r"(teacher|dino|clip|fid|inception|metric|repa|feature|eval)\w*.*antialias$"
+        ):
             if entry.off:
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, True)}")
+                yield Sighting(
+                    config.at(entry),
+                    f"{entry.path} = {entry.value}",
+                    f"set {config.setting(entry, True)}",
+                )
 
 
 def _for_a_judge(script: Script, call: ast.Call) -> bool:
-    """Is it a picture, on its way to a teacher or a metric? Feature maps, masks and positions are resized as one likes."""
+    """Is it a picture, on its way to a teacher or a metric? Feature maps, masks and positions are
+    resized as one likes."""
     given = _given(call)
     picture = PICTURE.search(given) is not None and NO_PICTURE.search(given) is None
     return picture and JUDGES.search(f"{script.context(call)} {given}") is not None
@@ -499,10 +623,13 @@ def _given(call: ast.Call) -> str:
 # Rule: how many samples a metric sees depends on the number of processes.
 
 
-RANK_NAMES = re.compile(r"(world_size|num_processes|num_gpus|n_gpus|get_world_size\(\)|device_count\(\)|num_devices)$")
+RANK_NAMES = re.compile(
+    r"(world_size|num_processes|num_gpus|n_gpus|get_world_size\(\)|device_count\(\)|num_devices)$"
+)
 COUNTS = re.compile(r"(?i)(sample|image|fid|eval)")
 PER = (
-    r"(fid|eval|metric|valid|sampl)\w*.*(per_(gpu|device|rank|process)|(num|n|eval|subset_num|max)_batches)$"
+    r"(fid|eval|metric|valid|sampl)\w*.*(per_(gpu|device|rank|process)|(num|n|eval|subset_num|"
+    r"max)_batches)$"
     r"|(^|[._])(samples|images)_per_(gpu|device|rank|process)$"
 )
 
@@ -512,13 +639,16 @@ class SamplesPerProcess(AuditRule):
     family = "evaluation"
     gain = 0.5
     why = (
-        "a Fréchet distance is biased by its sample count: 2,048 samples on one GPU and 10,240 on eight give two "
-        "numbers for one model"
+        "a Fréchet distance is biased by its sample count: 2,048 samples on one GPU and 10,240 on"
+        " eight give two numbers for one model"
     )
     size = "some FID points between 2,000 and 10,000 samples, more than most arms"
     source = "docs/published.md, A2; arXiv:1911.07023"
     published = "A2"
-    fix = "fix the total and divide it: per_rank = total // world_size, with the total on the metric's card"
+    fix = (
+        "fix the total and divide it: per_rank = total // world_size, with the total on the"
+        " metric's card"
+    )
 
     def in_script(self, script: Script) -> Sightings:
         for node in script.nodes:
@@ -526,8 +656,15 @@ class SamplesPerProcess(AuditRule):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 name = " ".join(map(dotted, targets))
                 grows = isinstance(node.value, ast.BinOp) and _grows(node.value)
-                if grows and COUNTS.search(name) and _is_measured(script) and "batch" not in name.lower():
-                    yield Sighting(script.at(node), f"{source_of(node)}: the more processes, the more samples")
+                if (
+                    grows
+                    and COUNTS.search(name)
+                    and _is_measured(script)
+                    and "batch" not in name.lower()
+                ):
+                    yield Sighting(
+                        script.at(node), f"{source_of(node)}: the more processes, the more samples"
+                    )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         measured = config.find(r"fid|frechet|cmmd|kid|inception|metric")
@@ -545,7 +682,8 @@ def _grows(node: ast.BinOp) -> bool:
     parts = [part for part in ast.walk(node) if isinstance(part, ast.BinOp)]
     divided = any(isinstance(part.op, ast.FloorDiv | ast.Div) for part in parts)
     return not divided and any(
-        isinstance(part.op, ast.Mult) and any(RANK_NAMES.search(dotted(side)) for side in (part.left, part.right))
+        isinstance(part.op, ast.Mult)
+        and any(RANK_NAMES.search(dotted(side)) for side in (part.left, part.right))
         for part in parts
     )
 
@@ -568,16 +706,20 @@ class TeacherIsJudge(AuditRule):
     gain = 0.1
     effort = "edit"
     why = (
-        "a model that was drawn towards a network's features is then judged by the same features: it gains there more"
-        " than pictures do"
+        "a model that was drawn towards a network's features is then judged by the same features:"
+        " it gains there more than pictures do"
     )
     size = "published: REPA with DINOv3 gains 23 % on DINO-MMD, 15 % on CMMD, 20 % on FID"
     source = "PRX Part 2"
     fix = "judge by a network of another family as well, and let that one decide"
 
     def in_config(self, config: ConfigFile) -> Sightings:
-        teachers = [entry for entry in config.find(r"teacher|repa|align") if isinstance(entry.value, str)]
-        judges = [entry for entry in config.find(r"metric|eval|judge|fid|mmd") if entry not in teachers]
+        teachers = [
+            entry for entry in config.find(r"teacher|repa|align") if isinstance(entry.value, str)
+        ]
+        judges = [
+            entry for entry in config.find(r"metric|eval|judge|fid|mmd") if entry not in teachers
+        ]
         for teacher in teachers:
             name = next((one for one in FAMILIES if one in teacher.text), "")
             for judge in judges if name else ():
@@ -589,7 +731,8 @@ class TeacherIsJudge(AuditRule):
                 ]
                 if re.search(name, f"{judge.path} {judge.text}") and not others:
                     yield Sighting(
-                        config.at(judge), f"{teacher.path} = {teacher.value}, and {judge.path} is the only judge"
+                        config.at(judge),
+                        f"{teacher.path} = {teacher.value}, and {judge.path} is the only judge",
                     )
                     return
 
@@ -598,7 +741,9 @@ class TeacherIsJudge(AuditRule):
 # Rule: the validation loss draws new times and noise whenever it is asked.
 
 
-HOME = re.compile(r"(?i)^(?!test_)(\w+_)?(val|valid|validate|validation|eval|evaluate|evaluation)(_\w+)?$")
+HOME = re.compile(
+    r"(?i)^(?!test_)(\w+_)?(val|valid|validate|validation|eval|evaluate|evaluation)(_\w+)?$"
+)
 RANDOM_CALLS = ("randn_like", "randn", "rand", "rand_like", "randint")
 
 
@@ -607,14 +752,15 @@ class ValidationDrawsAnew(AuditRule):
     family = "evaluation"
     gain = 0.3
     why = (
-        "the loss of a diffusion model depends on the drawn time far more than on the model: new draws bury what an "
-        "arm does, and pairs are not pairs"
+        "the loss of a diffusion model depends on the drawn time far more than on the model: new"
+        " draws bury what an arm does, and pairs are not pairs"
     )
     size = "noise of the size of most effects; gone when times and noise are fixed"
     source = "docs/published.md, A15"
     published = "A15"
     fix = (
-        "draw with torch.Generator().manual_seed(index of the sample), the same in every evaluation, and stratify the times"
+        "draw with torch.Generator().manual_seed(index of the sample), the same in every"
+        " evaluation, and stratify the times"
     )
 
     def in_script(self, script: Script) -> Sightings:
@@ -622,7 +768,9 @@ class ValidationDrawsAnew(AuditRule):
             if not isinstance(home, ast.FunctionDef) or not HOME.search(home.name):
                 continue
             text = ast.unparse(home)
-            fixed = any(word in text for word in ("manual_seed", "fork_rng", "set_seed", "generator="))
+            fixed = any(
+                word in text for word in ("manual_seed", "fork_rng", "set_seed", "generator=")
+            )
             if fixed or "loss" not in text:
                 continue
             draws = [
@@ -634,12 +782,18 @@ class ValidationDrawsAnew(AuditRule):
             ]
             if draws:
                 yield Sighting(
-                    script.at(draws[0]), f"`{home.name}` computes a loss on {source_of(draws[0])}, drawn anew each time"
+                    script.at(draws[0]),
+                    f"`{home.name}` computes a loss on {source_of(draws[0])}, drawn anew each time",
                 )
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(
-            r"(val|eval)\w*[._](\w+[._])?(fixed_noise|fixed_timesteps|fix_noise|deterministic_noise|seeded)$"
+            r"(val|eval)\w*[._](\w+[._])?(fixed_noise|fixed_timesteps|fix_noise|"
+            r"deterministic_noise|seeded)$"
         ):
             if entry.off:
-                yield Sighting(config.at(entry), f"{entry.path} = {entry.value}", f"set {config.setting(entry, True)}")
+                yield Sighting(
+                    config.at(entry),
+                    f"{entry.path} = {entry.value}",
+                    f"set {config.setting(entry, True)}",
+                )

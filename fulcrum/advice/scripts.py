@@ -8,19 +8,30 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.advice.configs import SUFFIXES, ConfigFamily, ConfigFile, Entry, Inherited, as_float, family_of, read_config
+from fulcrum.advice.configs import (
+    SUFFIXES,
+    ConfigFamily,
+    ConfigFile,
+    Entry,
+    Inherited,
+    as_float,
+    family_of,
+    read_config,
+)
 from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
-# A foreign training script as facts: parsed, never run. Names are followed through plain assignments, no further.
+# A foreign training script as facts: parsed, never run. Names are followed through plain
+# assignments, no further.
 
 
 MOST = 4_000_000  # bytes of a script
 DEPTH = 6  # assignments that are followed one behind the other
 OPTIMIZERS = re.compile(
-    r"(?i)^(fused)?_?(paged)?(adam|adamw|sgd|muon|lion|adafactor|prodigy|lamb|rmsprop|shampoo|soap|nadam|radam)\w*$"
+    r"(?i)^(fused)?_?(paged)?(adam|adamw|sgd|muon|lion|adafactor|prodigy|lamb|rmsprop|shampoo|soap|"
+    r"nadam|radam)\w*$"
 )
 FORMATS = {
     **dict.fromkeys(("bfloat16", "bf16"), "bf16"),
@@ -48,7 +59,8 @@ class Option(NamedTuple):
 
 
 def dotted(node: ast.AST) -> str:
-    """`torch.nn.Linear`, `Generator().manual_seed`, `batch[]`: how a name is reached, arguments left out."""
+    """`torch.nn.Linear`, `Generator().manual_seed`, `batch[]`: how a name is reached, arguments
+    left out."""
     parts = list[str]()  # from the end; chains may be longer than Python's stack is deep
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
@@ -70,7 +82,8 @@ def keyword(call: ast.Call, *names: str) -> ast.expr | None:
 
 def is_constant(node: ast.AST | None, *values: Any) -> bool:
     return isinstance(node, ast.Constant) and any(
-        node.value is value or (node.value == value and type(node.value) is type(value)) for value in values
+        node.value is value or (node.value == value and type(node.value) is type(value))
+        for value in values
     )
 
 
@@ -80,7 +93,9 @@ def number(node: ast.AST | None) -> float | None:
         inner = number(node.operand)
         return None if inner is None else -inner
     value = node.value if isinstance(node, ast.Constant) else None
-    return as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return (
+        as_float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    )
 
 
 def source_of(node: ast.AST, most: int = 90) -> str:
@@ -97,7 +112,9 @@ class Script:
         try:
             self.tree = ast.parse(source, filename=str(path))
         except SyntaxError as error:
-            raise BadInput(f"{path} cannot be parsed: {error.msg} (line {error.lineno})", "is it Python 3?") from None
+            raise BadInput(
+                f"{path} cannot be parsed: {error.msg} (line {error.lineno})", "is it Python 3?"
+            ) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise BadInput(f"{path} cannot be parsed: {error}", "is it Python?") from None
         self.nodes: list[ast.AST] = []
@@ -121,7 +138,9 @@ class Script:
     def words(self) -> set[str]:
         """Every name, attribute and argument, in lower case."""
         names = (
-            getattr(node, "id", getattr(node, "attr", getattr(node, "arg", getattr(node, "name", None))))
+            getattr(
+                node, "id", getattr(node, "attr", getattr(node, "arg", getattr(node, "name", None)))
+            )
             for node in self.nodes
         )
         return {name.lower() for name in names if isinstance(name, str)}
@@ -141,7 +160,14 @@ class Script:
             yield node
 
     def function(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-        return next((one for one in self.around(node) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)), None)
+        return next(
+            (
+                one
+                for one in self.around(node)
+                if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            ),
+            None,
+        )
 
     def loops(self, node: ast.AST) -> list[ast.For | ast.While]:
         """Loops of the same function that the node stands in the body of."""
@@ -156,9 +182,12 @@ class Script:
         return within
 
     def context(self, node: ast.AST) -> str:
-        """Names of the functions and classes that the node stands in, and of what it is assigned to."""
+        """Names of the functions and classes that the node stands in, and of what it is assigned
+        to."""
         names = [
-            one.name for one in self.around(node) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            one.name
+            for one in self.around(node)
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         ]
         for one in self.around(node):
             if isinstance(one, ast.Assign):
@@ -173,12 +202,16 @@ class Script:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     _assign(values, target, node.value)
-            elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+            elif (
+                isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr)
+                and node.value is not None
+            ):
                 _assign(values, node.target, node.value)
         return values
 
     def meanings(self, node: ast.AST, depth: int = DEPTH) -> Iterator[ast.AST]:
-        """The expression's parts, and those of what the names in it were assigned, some steps back."""
+        """The expression's parts, and those of what the names in it were assigned, some steps
+        back."""
         seen: set[str] = set()
         waiting: list[tuple[ast.AST, int]] = [(node, depth)]
         while waiting:
@@ -191,11 +224,16 @@ class Script:
                     waiting += [(value, left - 1) for value in self.assignments.get(name, ())]
 
     def formats(self, node: ast.AST | None, depth: int = 3) -> frozenset[str]:
-        """Number formats that an expression may name: torch.bfloat16, "bf16", a variable that holds one."""
+        """Number formats that an expression may name: torch.bfloat16, "bf16", a variable that holds
+        one."""
         if node is None or depth < 0:
             return frozenset()
         if isinstance(node, ast.Constant):
-            return frozenset({FORMATS[node.value]} if isinstance(node.value, str) and node.value in FORMATS else ())
+            return frozenset(
+                {FORMATS[node.value]}
+                if isinstance(node.value, str) and node.value in FORMATS
+                else ()
+            )
         if isinstance(node, ast.Attribute) and node.attr in FORMATS:
             return frozenset({FORMATS[node.attr]})
         parts: Sequence[ast.AST] = ()
@@ -214,12 +252,15 @@ class Script:
         return frozenset().union(*(self.formats(part, depth - 1) for part in parts))
 
     def cast_formats(self, call: ast.Call) -> frozenset[str]:
-        """The formats of `x.to(bf16)`, `x.bfloat16()`, `Net.from_pretrained(..., torch_dtype=bf16)`; none of others."""
+        """The formats of `x.to(bf16)`, `x.bfloat16()`, `Net.from_pretrained(...,
+        torch_dtype=bf16)`; none of others."""
         end = call.func.attr if isinstance(call.func, ast.Attribute) else dotted(call.func)
         if end in ("bfloat16", "half", "byte") and not call.args:
             return frozenset({FORMATS[end]})
         if end in ("to", "type", "astype"):
-            return frozenset().union(*(self.formats(one) for one in (*call.args, keyword(call, "dtype"))))
+            return frozenset().union(
+                *(self.formats(one) for one in (*call.args, keyword(call, "dtype")))
+            )
         return (
             self.formats(keyword(call, "torch_dtype", "dtype"))
             if end.startswith("from_") or end[:1].isupper()
@@ -260,28 +301,42 @@ class Script:
         made = []
         for call in self.calls:
             end = dotted(call.func).rpartition(".")[2]
-            if OPTIMIZERS.match(end) and end[:1].isupper() or end in ("optimizer_class", "optimizer_cls"):
+            if (
+                OPTIMIZERS.match(end)
+                and end[:1].isupper()
+                or end in ("optimizer_class", "optimizer_cls")
+            ):
                 made.append(call)
         return made
 
     @cached_property
     def trained(self) -> set[tuple[str, ast.AST | None]]:
-        """Modules whose parameters are handed to an optimizer: their name, and the function in which that is done."""
+        """Modules whose parameters are handed to an optimizer: their name, and the function in
+        which that is done."""
         names = set[tuple[str, ast.AST | None]]()
         for call in self.optimizers:
-            for argument in (*call.args[:1], *(one.value for one in call.keywords if one.arg in ("params", "model"))):
+            for argument in (
+                *call.args[:1],
+                *(one.value for one in call.keywords if one.arg in ("params", "model")),
+            ):
                 for part in self.meanings(argument):
-                    if isinstance(part, ast.Call) and _ends(dotted(part.func), ("parameters", "named_parameters")):
+                    if isinstance(part, ast.Call) and _ends(
+                        dotted(part.func), ("parameters", "named_parameters")
+                    ):
                         names.add((dotted(part.func).rpartition(".")[0], self.function(call)))
         return names
 
     def is_trained(self, name: str, node: ast.AST) -> bool:
-        """Is it, or a part of it, handed to an optimizer in the same function? What is global, or an attribute, is one
-        everywhere; `unet = pipe.unet` is a part of `pipe`; a part that is cast up again is not what it was."""
+        """Is it, or a part of it, handed to an optimizer in the same function? What is global, or
+        an attribute, is one everywhere; `unet = pipe.unet` is a part of `pipe`; a part that is cast
+        up again is not what it was."""
         home = self.function(node)
         return any(
             (home is where or home is None or where is None or "." in name)
-            and any(one == name or one.startswith(f"{name}.") and not names & self.raised for one in names)
+            and any(
+                one == name or one.startswith(f"{name}.") and not names & self.raised
+                for one in names
+            )
             for own, where in self.trained
             for names in [{own, *(dotted(value) for value in self.assignments.get(own, ()))}]
         )
@@ -289,21 +344,43 @@ class Script:
     @cached_property
     def raised(self) -> set[str]:
         """Names that are cast to fp32 by a method on them."""
-        methods = [(call, dotted(call.func).rpartition(".")) for call in self.calls if isinstance(call.func, ast.Attribute)]
-        return {base for call, (base, _, end) in methods if end == "float" or self.cast_formats(call) == {"fp32"}}
+        methods = [
+            (call, dotted(call.func).rpartition("."))
+            for call in self.calls
+            if isinstance(call.func, ast.Attribute)
+        ]
+        return {
+            base
+            for call, (base, _, end) in methods
+            if end == "float" or self.cast_formats(call) == {"fp32"}
+        }
 
     @cached_property
     def options(self) -> list[Option]:
         """Options that argparse is told of, with their defaults."""
         options = []
         for call in self.named("add_argument"):
-            flags = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            flags = [
+                one.value
+                for one in call.args
+                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
             long = [flag for flag in flags if flag.startswith("--")]
             target = keyword(call, "dest")
-            name = target.value if isinstance(target, ast.Constant) else (long or [""])[0].lstrip("-").replace("-", "_")
+            name = (
+                target.value
+                if isinstance(target, ast.Constant)
+                else (long or [""])[0].lstrip("-").replace("-", "_")
+            )
             default = keyword(call, "default")
             if name:
-                options.append(Option(str(name), default.value if isinstance(default, ast.Constant) else None, call))
+                options.append(
+                    Option(
+                        str(name),
+                        default.value if isinstance(default, ast.Constant) else None,
+                        call,
+                    )
+                )
         return options
 
     @cached_property
@@ -317,7 +394,9 @@ def read_script(path: Path) -> Script:
         data = read_regular(path, limit=MOST)
         return Script(path, data.decode("utf-8-sig"))
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}", "expected a Python file") from None
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}", "expected a Python file"
+        ) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not text in UTF-8", "save it with the encoding UTF-8") from None
 
@@ -340,20 +419,30 @@ def _assign(values: dict[str, list[ast.expr]], target: ast.expr, value: ast.expr
 
 
 # --------------------------------------------------------------------------------------------------
-# How many tokens of a text reach the model: limits that a script or configuration states, in training and in judging.
+# How many tokens of a text reach the model: limits that a script or configuration states, in
+# training and in judging.
 
 
 # Parts of a path, or of a function's name, that say: here pictures are drawn to be looked at.
 JUDGED = re.compile(
-    r"(?i)(^|[._ ])(eval\w*|val|valid[a-z]*|previews?|samples?|sampling|test|infer[a-z]*|generat[a-z]*|prompts)($|[._ ])"
+    r"(?i)(^|[._"
+    r" ])(eval\w*|val|valid[a-z]*|previews?|samples?|sampling|test|infer[a-z]*|generat[a-z]*|"
+    r"prompts)($|[._ ])"
 )
 DRAWS = re.compile(r"(^|[._ ])(eval[a-z]*|val|valid[a-z]*|previews?|infer[a-z]*)($|[._ ])")
-# A limit says so in its own name (`max_text_tokens`, `t5_max_length`), or plainly below something that reads text.
-NAMES_TEXT = re.compile(r"(text|token|caption|prompt|seq|t5|context)\w*_?(len|length|limit)$|max\w*_?tokens?$")
+# A limit says so in its own name (`max_text_tokens`, `t5_max_length`), or plainly below something
+# that reads text.
+NAMES_TEXT = re.compile(
+    r"(text|token|caption|prompt|seq|t5|context)\w*_?(len|length|limit)$|max\w*_?tokens?$"
+)
 PLAIN = re.compile(r"^(max_?)?(len|length|tokens)$")
 READS_TEXT = re.compile(r"text|t5|caption|prompt|tokeni[sz]er|valid|eval|preview|sampl")
-OTHER = re.compile(r"image|img|visual|latent|frame|video|total|num_|per_|batch|new_|min_|stat|hist|measured")
-SIDE = re.compile(r"^(train|training|eval|val|valid|validation|test|sample|sampling|preview|inference)_")
+OTHER = re.compile(
+    r"image|img|visual|latent|frame|video|total|num_|per_|batch|new_|min_|stat|hist|measured"
+)
+SIDE = re.compile(
+    r"^(train|training|eval|val|valid|validation|test|sample|sampling|preview|inference)_"
+)
 
 
 class TextLimit(NamedTuple):
@@ -371,7 +460,10 @@ def limits_in_config(config: ConfigFile) -> list[TextLimit]:
         TextLimit(
             SIDE.sub("", entry.leaf),
             entry.number,
-            bool(JUDGED.search(entry.path.rpartition(".")[0]) or JUDGED.match(entry.leaf.partition("_")[0])),
+            bool(
+                JUDGED.search(entry.path.rpartition(".")[0])
+                or JUDGED.match(entry.leaf.partition("_")[0])
+            ),
             config.at(entry),
             f"{entry.path} = {entry.value}",
         )
@@ -384,11 +476,14 @@ def _is_limit(entry: Entry) -> bool:
     if OTHER.search(entry.path):
         return False
     folder = entry.path.rpartition(".")[0]
-    return bool(NAMES_TEXT.search(entry.leaf) or (PLAIN.search(entry.leaf) and READS_TEXT.search(folder)))
+    return bool(
+        NAMES_TEXT.search(entry.leaf) or (PLAIN.search(entry.leaf) and READS_TEXT.search(folder))
+    )
 
 
 def limits_in_script(script: Script) -> list[TextLimit]:
-    """Arguments `max_sequence_length` of pipelines and encoders, and `max_length` of calls of the same tokenizer."""
+    """Arguments `max_sequence_length` of pipelines and encoders, and `max_length` of calls of the
+    same tokenizer."""
     limits = []
     for call in script.calls:
         name = dotted(call.func).rpartition(".")[2]
@@ -418,7 +513,9 @@ def constant_of(script: Script, node: ast.AST) -> float | None:
     given = script.assignments.get(dotted(node), [])
     if len(given) == 1:
         return number(given[0])
-    options = [one for one in script.options if isinstance(node, ast.Attribute) and one.name == node.attr]
+    options = [
+        one for one in script.options if isinstance(node, ast.Attribute) and one.name == node.attr
+    ]
     defaults = [one.default for one in options]
     return float(defaults[0]) if len(defaults) == 1 and type(defaults[0]) in (int, float) else None
 
@@ -431,7 +528,8 @@ def _draws(script: Script, call: ast.Call) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# An average of weights that a script keeps by hand: `ema[name].mul_(0.9999).add_(weight, alpha=0.0001)`.
+# An average of weights that a script keeps by hand: `ema[name].mul_(0.9999).add_(weight,
+# alpha=0.0001)`.
 
 
 AVERAGE = re.compile(r"(?i)(^|[^a-z])(ema|shadow|averaged?|avg)($|[^a-z])")
@@ -446,7 +544,9 @@ def hand_made(script: Script) -> Iterator[tuple[ast.Call, float]]:
             continue
         given = constant_of(script, call.args[-1])
         if given is None and isinstance(call.args[-1], ast.BinOp):  # lerp_(weight, 1 - decay)
-            left, right = (constant_of(script, one) for one in (call.args[-1].left, call.args[-1].right))
+            left, right = (
+                constant_of(script, one) for one in (call.args[-1].left, call.args[-1].right)
+            )
             given = left - right if left is not None and right is not None else None
         decay = given if name == "mul_" or given is None else 1.0 - given
         if decay is not None and LOWEST < decay < 1.0:
@@ -454,7 +554,8 @@ def hand_made(script: Script) -> Iterator[tuple[ast.Call, float]]:
 
 
 def _is_average(script: Script, call: ast.Call) -> bool:
-    """By its own name, or by what the loop around it takes it from: `for a, b in zip(ema.parameters(), ...)`."""
+    """By its own name, or by what the loop around it takes it from: `for a, b in
+    zip(ema.parameters(), ...)`."""
     base = call.func.value if isinstance(call.func, ast.Attribute) else call
     if AVERAGE.search(dotted(base)):
         return True
@@ -463,18 +564,31 @@ def _is_average(script: Script, call: ast.Call) -> bool:
         if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Tuple):
             continue
         names = [dotted(one) for one in loop.target.elts]
-        sources = loop.iter.args if isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "zip" else []
+        sources = (
+            loop.iter.args
+            if isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "zip"
+            else []
+        )
         if own in names and len(sources) == len(names):
             return bool(AVERAGE.search(dotted(sources[names.index(own)])))
     return False
 
 
 # --------------------------------------------------------------------------------------------------
-# The loop of a script that goes backward and steps, and how many steps it makes, where the script says so.
+# The loop of a script that goes backward and steps, and how many steps it makes, where the script
+# says so.
 
 
 Loop = ast.For | ast.While
-STEPS = ("max_train_steps", "max_steps", "num_train_steps", "train_steps", "total_steps", "steps", "num_steps")
+STEPS = (
+    "max_train_steps",
+    "max_steps",
+    "num_train_steps",
+    "train_steps",
+    "total_steps",
+    "steps",
+    "num_steps",
+)
 COUNTER = re.compile(r"(?i)(^|[._])(\w*step|\w*iter(ation)?)$")
 ENDS = (ast.Break, ast.Return, ast.Raise)
 
@@ -488,48 +602,73 @@ class OptimizerStep(NamedTuple):
 
 
 def optimizer_steps(script: Script) -> list[OptimizerStep]:
-    made = {name for name, values in script.assignments.items() if any(value in script.optimizers for value in values)}
+    made = {
+        name
+        for name, values in script.assignments.items()
+        if any(value in script.optimizers for value in values)
+    }
     steps = []
     for call in script.named("step"):
         name = dotted(call.func).rpartition(".")[0]
-        if name not in made and call.args and dotted(call.args[0]) in made:  # scaler.step(optimizer)
+        # scaler.step(optimizer)
+        if name not in made and call.args and dotted(call.args[0]) in made:
             name = dotted(call.args[0])
         within = script.loops(call)
-        both = [loop for loop in within for back in script.named("backward") if loop in script.loops(back)]
+        both = [
+            loop
+            for loop in within
+            for back in script.named("backward")
+            if loop in script.loops(back)
+        ]
         if name in made and both:
             steps.append(OptimizerStep(name, call, both[0]))
     return steps
 
 
 def trained_steps(script: Script) -> float | None:
-    """How many: an option's default, the range of the loop that no other loop repeats, or a count at which it is left."""
+    """How many: an option's default, the range of the loop that no other loop repeats, or a count
+    at which it is left."""
     loops = {step.loop for step in optimizer_steps(script)}
     for loop in loops:
         if not script.loops(loop) and (bound := _range(script, loop)) is not None:
             return bound
         for outer in (loop, *script.loops(loop)):
             exits = [
-                one for one in ast.walk(outer) if isinstance(one, ast.If) and any(isinstance(end, ENDS) for end in one.body)
+                one
+                for one in ast.walk(outer)
+                if isinstance(one, ast.If) and any(isinstance(end, ENDS) for end in one.body)
             ]
             for one in exits:
                 if (bound := _limit(script, one.test, (ast.Eq, ast.GtE, ast.Gt))) is not None:
                     return bound
-            if isinstance(outer, ast.While) and (bound := _limit(script, outer.test, (ast.Lt, ast.LtE))) is not None:
+            if (
+                isinstance(outer, ast.While)
+                and (bound := _limit(script, outer.test, (ast.Lt, ast.LtE))) is not None
+            ):
                 return bound
-    declared = [one.default for one in script.options if one.name in STEPS and type(one.default) is int]
+    declared = [
+        one.default for one in script.options if one.name in STEPS and type(one.default) is int
+    ]
     return float(declared[0]) if declared else None
 
 
 def _range(script: Script, loop: Loop) -> float | None:
     """Of `for step in range(3000)`, with an enumerate or a progress bar around it."""
     for part in ast.walk(loop.iter) if isinstance(loop, ast.For) else ():
-        if isinstance(part, ast.Call) and dotted(part.func) in ("range", "trange") and len(part.args) == 1:
+        if (
+            isinstance(part, ast.Call)
+            and dotted(part.func) in ("range", "trange")
+            and len(part.args) == 1
+        ):
             return constant_of(script, part.args[0])
     return None
 
 
-def _limit(script: Script, test: ast.expr, comparisons: tuple[type[ast.cmpop], ...]) -> float | None:
-    """The number that a counter of steps is held against; other counters (of epochs without progress) are none."""
+def _limit(
+    script: Script, test: ast.expr, comparisons: tuple[type[ast.cmpop], ...]
+) -> float | None:
+    """The number that a counter of steps is held against; other counters (of epochs without
+    progress) are none."""
     if (
         isinstance(test, ast.Compare)
         and isinstance(test.ops[0], comparisons)
@@ -541,12 +680,20 @@ def _limit(script: Script, test: ast.expr, comparisons: tuple[type[ast.cmpop], .
 
 
 # --------------------------------------------------------------------------------------------------
-# Scripts and configurations that lie in one folder and belong together; what cannot be read is named, the rest is kept.
+# Scripts and configurations that lie in one folder and belong together; what cannot be read is
+# named, the rest is kept.
 
 
 MOST_FILES = 2_000
 SKIPPED = {"__pycache__", "node_modules", "site-packages", "wandb", "build", "dist"}
-NOT_CONFIGS = {"package.json", "package-lock.json", "pyproject.toml", "tsconfig.json", "tokenizer.json", "vocab.json"}
+NOT_CONFIGS = {
+    "package.json",
+    "package-lock.json",
+    "pyproject.toml",
+    "tsconfig.json",
+    "tokenizer.json",
+    "vocab.json",
+}
 
 
 class Unread(NamedTuple):
@@ -557,7 +704,9 @@ class Unread(NamedTuple):
 
 
 class TrainingProject:
-    def __init__(self, folder: Path, scripts: list[Script], configs: list[ConfigFile], unread: list[Unread]) -> None:
+    def __init__(
+        self, folder: Path, scripts: list[Script], configs: list[ConfigFile], unread: list[Unread]
+    ) -> None:
         self.folder, self.scripts, self.configs, self.unread = folder, scripts, configs, unread
 
     @cached_property
@@ -566,7 +715,8 @@ class TrainingProject:
 
     @cached_property
     def families(self) -> list[ConfigFamily]:
-        """Comparisons: the configurations of each folder that has a baseline, in it or where they say."""
+        """Comparisons: the configurations of each folder that has a baseline, in it or where they
+        say."""
         folders: dict[Path, list[ConfigFile]] = {}
         for config in self.configs:
             folders.setdefault(config.path.parent, []).append(config)
@@ -580,10 +730,13 @@ class TrainingProject:
 
 
 def project_files(folder: Path) -> list[Path]:
-    """Scripts and configurations below a folder, sorted; hidden ones, links and what tools left behind are passed over."""
+    """Scripts and configurations below a folder, sorted; hidden ones, links and what tools left
+    behind are passed over."""
     files: list[Path] = []
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED)
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name not in SKIPPED
+        )
         for name in sorted(names):
             path = Path(place) / name
             if (
@@ -594,11 +747,16 @@ def project_files(folder: Path) -> list[Path]:
             ):
                 files.append(path)
         if len(files) > MOST_FILES:
-            raise BadInput(f"{folder} holds more than {MOST_FILES:,} scripts and configurations", "name a folder within it")
+            raise BadInput(
+                f"{folder} holds more than {MOST_FILES:,} scripts and configurations",
+                "name a folder within it",
+            )
     return files
 
 
-def read_project(folder: Path, files: list[Path], say: Callable[[str], None] | None = None) -> TrainingProject:
+def read_project(
+    folder: Path, files: list[Path], say: Callable[[str], None] | None = None
+) -> TrainingProject:
     scripts, configs, unread = list[Script](), list[ConfigFile](), list[Unread]()
     tally = Tally("read", len(files), say, "files")
     for number, path in enumerate(files):
@@ -609,5 +767,7 @@ def read_project(folder: Path, files: list[Path], say: Callable[[str], None] | N
             else:
                 configs.append(read_config(path))
         except BadInput as error:
-            unread.append(Unread(path, f"{error.message} ({error.hint})" if error.hint else error.message))
+            unread.append(
+                Unread(path, f"{error.message} ({error.hint})" if error.hint else error.message)
+            )
     return TrainingProject(folder, scripts, configs, unread)

@@ -8,7 +8,8 @@ from fulcrum.studies.arms import Arm, prove
 from fulcrum.studies.plan import BasedArm, Plan
 
 # --------------------------------------------------------------------------------------------------
-# What was seen of one step of a user's module: in which number formats its sensitive operations really ran.
+# What was seen of one step of a user's module: in which number formats its sensitive operations
+# really ran.
 
 
 Kind = Literal["norm", "softmax", "rotary", "time", "loss"]
@@ -34,7 +35,9 @@ class StepTrace(NamedTuple):
     operations: list[RanOperation]
     trained: dict[str, str]  # parameter -> format it is stored in
     optimizer_state: dict[str, str]  # moment -> format
-    lost_updates: float  # share of updates that would round to nothing; 0 where nothing is stored low or no rate is known
+    #: share of updates that would round to nothing; 0 where nothing is stored low or no rate is
+    #: known
+    lost_updates: float
     ran: int  # operations that ran in all
 
     def of(self, kind: Kind) -> list[RanOperation]:
@@ -42,7 +45,8 @@ class StepTrace(NamedTuple):
 
 
 # --------------------------------------------------------------------------------------------------
-# A study of ours before it runs: the plan, the arms that can be resolved, and what is wrong with the others.
+# A study of ours before it runs: the plan, the arms that can be resolved, and what is wrong with
+# the others.
 
 
 class PlannedStudy(NamedTuple):
@@ -52,7 +56,8 @@ class PlannedStudy(NamedTuple):
 
 
 def read_study(plan: Plan, catalogue: Catalogue) -> PlannedStudy:
-    """Every arm that can be proven; one that cannot is set aside with its reason, and the others are looked at."""
+    """Every arm that can be proven; one that cannot is set aside with its reason, and the others
+    are looked at."""
     try:
         return PlannedStudy(plan, prove(plan, catalogue), [])
     except BadInput as error:

@@ -22,17 +22,35 @@ from fulcrum.networks.fillers import FolderCodec
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# Which range a script's pictures have where they are handed over: followed back through what leaves values as they are.
+# Which range a script's pictures have where they are handed over: followed back through what leaves
+# values as they are.
 
 
-KEEPS = ("to", "float", "double", "cpu", "cuda", "detach", "contiguous", "clone", "flatten", "reshape", "view", "permute")
+KEEPS = (
+    "to",
+    "float",
+    "double",
+    "cpu",
+    "cuda",
+    "detach",
+    "contiguous",
+    "clone",
+    "flatten",
+    "reshape",
+    "view",
+    "permute",
+)
 STEPS = 12
 
 
 def signed_by(script: Script, given: ast.AST, where: ast.AST) -> str:
-    """The code that leaves pictures in [-1, 1], with nothing behind it that moves them; empty where that is not sure."""
+    """The code that leaves pictures in [-1, 1], with nothing behind it that moves them; empty where
+    that is not sure."""
     for _ in range(STEPS):
-        if isinstance(given, ast.Name | ast.Attribute) and (former := _assigned(script, given, where)) is not None:
+        if (
+            isinstance(given, ast.Name | ast.Attribute)
+            and (former := _assigned(script, given, where)) is not None
+        ):
             given = where = former
         elif isinstance(given, ast.Call):
             name = dotted(given.func).rpartition(".")[2]
@@ -40,13 +58,25 @@ def signed_by(script: Script, given: ast.AST, where: ast.AST) -> str:
                 return source_of(given, 60) if _limits(given) == (-1.0, 1.0) else ""
             if name in ("tanh", "tanh_"):
                 return source_of(given, 60)
-            if name not in KEEPS or not isinstance(given.func, ast.Attribute) or script.cast_formats(given) & {"uint8"}:
+            if (
+                name not in KEEPS
+                or not isinstance(given.func, ast.Attribute)
+                or script.cast_formats(given) & {"uint8"}
+            ):
                 return ""
             given = given.func.value
-        elif isinstance(given, ast.BinOp) and ast.unparse(given.right) in ("1", "1.0") and isinstance(given.op, ast.Sub):
+        elif (
+            isinstance(given, ast.BinOp)
+            and ast.unparse(given.right) in ("1", "1.0")
+            and isinstance(given.op, ast.Sub)
+        ):
             doubled = given.left  # x * 2 - 1
             factors = (doubled.left, doubled.right) if isinstance(doubled, ast.BinOp) else ()
-            twice = isinstance(doubled, ast.BinOp) and isinstance(doubled.op, ast.Mult) and 2.0 in map(number, factors)
+            twice = (
+                isinstance(doubled, ast.BinOp)
+                and isinstance(doubled.op, ast.Mult)
+                and 2.0 in map(number, factors)
+            )
             return source_of(given, 60) if twice else ""
         elif _decoded(given):
             return f"{source_of(given, 60)}, as autoencoders of diffusers give them"
@@ -56,9 +86,13 @@ def signed_by(script: Script, given: ast.AST, where: ast.AST) -> str:
 
 
 def _assigned(script: Script, name: ast.expr, where: ast.AST) -> ast.expr | None:
-    """What a name was last given before a place of the same function; None where methods may have changed it in place."""
+    """What a name was last given before a place of the same function; None where methods may have
+    changed it in place."""
     home, line = script.function(where), getattr(where, "lineno", 0)
-    if any(dotted(call.func).startswith(f"{dotted(name)}.") and dotted(call.func).endswith("_") for call in script.calls):
+    if any(
+        dotted(call.func).startswith(f"{dotted(name)}.") and dotted(call.func).endswith("_")
+        for call in script.calls
+    ):
         return None
     own = [
         value
@@ -69,7 +103,11 @@ def _assigned(script: Script, name: ast.expr, where: ast.AST) -> ast.expr | None
 
 
 def _limits(call: ast.Call) -> tuple[float | None, float | None]:
-    given = call.args if isinstance(call.func, ast.Attribute) and dotted(call.func.value) != "torch" else call.args[1:]
+    given = (
+        call.args
+        if isinstance(call.func, ast.Attribute) and dotted(call.func.value) != "torch"
+        else call.args[1:]
+    )
     low = keyword(call, "min") or (given[0] if given else None)
     high = keyword(call, "max") or (given[1] if len(given) > 1 else None)
     return number(low), number(high)
@@ -85,24 +123,44 @@ def _decoded(given: ast.AST) -> bool:
         and given.attr == "sample"
     )
     name = dotted(inner.func).lower() if isinstance(inner, ast.Call) else ""
-    return first and name.endswith(".decode") and any(word in name for word in ("vae", "autoencoder"))
+    return (
+        first and name.endswith(".decode") and any(word in name for word in ("vae", "autoencoder"))
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# A checkpoint by the headers of its safetensors files: names, formats and shapes, without reading a value.
+# A checkpoint by the headers of its safetensors files: names, formats and shapes, without reading a
+# value.
 #
-# Values are read only when asked for, some of each tensor, through a memory map. Pickles are not opened: they run code.
+# Values are read only when asked for, some of each tensor, through a memory map. Pickles are not
+# opened: they run code.
 
 
 MOST_HEADER = 100_000_000  # bytes; the format's own limit
 BITS = {  # all that the format knows
-    "C64": 64, "F64": 64, "I64": 64, "U64": 64,
-    "F32": 32, "I32": 32, "U32": 32,
-    "F16": 16, "BF16": 16, "I16": 16, "U16": 16,
-    "I8": 8, "U8": 8, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8,
-    "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
-}  # fmt: skip
-READ = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}  # formats whose values can be looked at
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "F32": 32,
+    "I32": 32,
+    "U32": 32,
+    "F16": 16,
+    "BF16": 16,
+    "I16": 16,
+    "U16": 16,
+    "I8": 8,
+    "U8": 8,
+    "BOOL": 8,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "F4": 4,
+}
+# formats whose values can be looked at
+READ = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "F64": "<f8"}
 LOW = ("BF16", "F16", "F8_E4M3", "F8_E5M2")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 
@@ -139,7 +197,13 @@ class StoredTensors(NamedTuple):
         count = min(self.values, tensor.numbers)
         if not count or tensor.format not in READ:
             return np.zeros(0, np.float32)
-        whole = np.memmap(tensor.file, dtype=READ[tensor.format], mode="r", offset=tensor.offset, shape=(tensor.numbers,))
+        whole = np.memmap(
+            tensor.file,
+            dtype=READ[tensor.format],
+            mode="r",
+            offset=tensor.offset,
+            shape=(tensor.numbers,),
+        )
         part = np.asarray(whole[:: max(tensor.numbers // count, 1)][:count])
         if tensor.format == "BF16":
             return (part.astype(np.uint32) << 16).view(np.float32)
@@ -147,9 +211,14 @@ class StoredTensors(NamedTuple):
 
 
 def read_tensors_of(path: Path, values: int = 0, rate: float | None = None) -> StoredTensors:
-    """All tensors of a file, or of the files of a folder; a file that is damaged is named, the others are read."""
+    """All tensors of a file, or of the files of a folder; a file that is damaged is named, the
+    others are read."""
     below = sorted(path.rglob("*")) if path.is_dir() else []
-    files = [file for file in below if file.suffix.lower() == ".safetensors"] if path.is_dir() else [path]
+    files = (
+        [file for file in below if file.suffix.lower() == ".safetensors"]
+        if path.is_dir()
+        else [path]
+    )
     unread, tensors = list[tuple[Path, str]](), list[StoredTensor]()
     for file in files:
         try:
@@ -160,7 +229,13 @@ def read_tensors_of(path: Path, values: int = 0, rate: float | None = None) -> S
             unread.append((file, error.message))
     if path.is_dir():
         unread += [
-            (file, "a pickle runs code when it is opened: convert it to safetensors to have it audited")
+            (
+                file,
+                (
+                    "a pickle runs code when it is opened: convert it to safetensors to have it"
+                    " audited"
+                ),
+            )
             for file in below
             if file.suffix.lower() in PICKLES
         ]
@@ -175,30 +250,48 @@ def read_header(path: Path) -> list[StoredTensor]:
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(MOST_HEADER, size - 8):
                 raise BadInput(
-                    f"{path} is no whole safetensors file: its header would take {length:,} of {size:,} bytes",
+                    f"{path} is no whole safetensors file: its header would take {length:,} of"
+                    f" {size:,} bytes",
                     "copy it again",
                 )
             header = json.loads(stream.read(length))
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}", "expected a safetensors file") from None
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror}", "expected a safetensors file"
+        ) from None
     except (ValueError, RecursionError):
-        raise BadInput(f"{path} is no safetensors file: its header is not JSON", "expected a safetensors file") from None
+        raise BadInput(
+            f"{path} is no safetensors file: its header is not JSON", "expected a safetensors file"
+        ) from None
     if not isinstance(header, dict) or not header.keys() - {"__metadata__"}:
-        raise BadInput(f"{path} names no tensor in its header: there is nothing to look at", "expected a safetensors file")
-    return [_tensor(path, name, facts, 8 + length, size) for name, facts in header.items() if name != "__metadata__"]
+        raise BadInput(
+            f"{path} names no tensor in its header: there is nothing to look at",
+            "expected a safetensors file",
+        )
+    return [
+        _tensor(path, name, facts, 8 + length, size)
+        for name, facts in header.items()
+        if name != "__metadata__"
+    ]
 
 
 def _tensor(path: Path, name: str, facts: Any, start: int, size: int) -> StoredTensor:
     try:
-        kind, shape, (first, last) = str(facts["dtype"]), tuple(map(int, facts["shape"])), facts["data_offsets"]
+        kind, shape, (first, last) = (
+            str(facts["dtype"]),
+            tuple(map(int, facts["shape"])),
+            facts["data_offsets"],
+        )
         tensor = StoredTensor(name, kind, shape, path, start + int(first))
-        sound = 0 <= first <= last <= size - start and tensor.numbers * BITS[kind] == 8 * (last - first)
+        sound = 0 <= first <= last <= size - start and tensor.numbers * BITS[kind] == 8 * (
+            last - first
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         sound = False
     if not sound:
         raise BadInput(
-            f"{path}: the tensor '{name}' does not lie where the header says, or is of no format that safetensors has: "
-            "the file is cut off or damaged",
+            f"{path}: the tensor '{name}' does not lie where the header says, or is of no format"
+            " that safetensors has: the file is cut off or damaged",
             "copy it again",
         )
     return tensor
@@ -221,11 +314,13 @@ def matching(tensors: Sequence[StoredTensor], *words: str) -> list[StoredTensor]
 
 
 # --------------------------------------------------------------------------------------------------
-# A pipeline or a single model in diffusers' format: its parts, their classes, configurations and stored tensors.
+# A pipeline or a single model in diffusers' format: its parts, their classes, configurations and
+# stored tensors.
 
 
 INDEX, CONFIG = "model_index.json", "config.json"
-TRAINED = ("", "transformer", "transformer_2", "unet", "prior", "decoder")  # parts; the others are frozen as a rule
+# parts; the others are frozen as a rule
+TRAINED = ("", "transformer", "transformer_2", "unet", "prior", "decoder")
 CONFIGS = (CONFIG, "scheduler_config.json", "tokenizer_config.json")
 
 
@@ -247,7 +342,9 @@ class ModelFolder(NamedTuple):
 
 
 def is_model_folder(folder: Path) -> bool:
-    return (folder / INDEX).is_file() or ((folder / CONFIG).is_file() and bool(_class(json_of(folder / CONFIG))))
+    return (folder / INDEX).is_file() or (
+        (folder / CONFIG).is_file() and bool(_class(json_of(folder / CONFIG)))
+    )
 
 
 def read_model_folder(folder: Path, values: int = 0, rate: float | None = None) -> ModelFolder:
@@ -273,7 +370,8 @@ def _class(config: dict[str, Any]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# An autoencoder tried on the user's own pictures: how well they come back, and how far the latents deviate.
+# An autoencoder tried on the user's own pictures: how well they come back, and how far the latents
+# deviate.
 #
 # B pictures, C channels, h w cells of the latents, S pixels on a side
 
@@ -290,7 +388,8 @@ class CodecTrial(NamedTuple):
 
 
 def try_codec(data: str, codec: str, pictures: int = PICTURES, side: int = SIDE) -> CodecTrial:
-    """Encode and decode some pictures, cut and resized to squares; pictures that cannot be opened are passed over."""
+    """Encode and decode some pictures, cut and resized to squares; pictures that cannot be opened
+    are passed over."""
     import torch
 
     from fulcrum.networks.network_hash import to_unit
@@ -299,7 +398,8 @@ def try_codec(data: str, codec: str, pictures: int = PICTURES, side: int = SIDE)
     given = list(islice(_pictures(data, side), pictures))
     if not given:
         raise BadInput(
-            f"{data} holds no picture of {side} pixels or more", "an autoencoder is tried on pictures that are large enough"
+            f"{data} holds no picture of {side} pixels or more",
+            "an autoencoder is tried on pictures that are large enough",
         )
     names = [name for name, _ in given]
     whole = torch.from_numpy(np.stack([picture for _, picture in given]))  # (B, 3, S, S)
@@ -317,11 +417,18 @@ def _pictures(data: str, side: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         store = PictureStore(folder, verify=False)
         encoded = ((store.name(row), store.data(row)) for row in range(len(store)))
     else:
-        encoded = ((sample.name, sample.data) for sample in open_given(data) if not sample.fault and not sample.left)
+        encoded = (
+            (sample.name, sample.data)
+            for sample in open_given(data)
+            if not sample.fault and not sample.left
+        )
     for name, data_bytes in encoded:
         try:
             image = decode(data_bytes).image
         except (BadSample, OSError):
             continue
         if min(image.size) >= side:  # an enlarged picture is easy
-            yield name, np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy()
+            yield (
+                name,
+                np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(),
+            )

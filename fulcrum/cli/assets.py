@@ -39,11 +39,14 @@ def export_asset(
     folder: Annotated[Path, typer.Argument(help="Where to write it.")],
     as_json: Json = False,
 ) -> None:
-    """Write an embedded codec as diffusers' AutoencoderKL, or the text encoder as transformers' ModernBertModel."""
+    """Write an embedded codec as diffusers' AutoencoderKL, or the text encoder as transformers'
+    ModernBertModel."""
     if name not in LEAVING:
         raise BadInput(f"no stock class computes what '{name}' computes", nearest(name, LEAVING))
     if folder.exists() and any(folder.iterdir()):
-        raise BadInput(f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten")
+        raise BadInput(
+            f"{folder} exists and is not empty", "choose a new folder: nothing is overwritten"
+        )
     if name in CODECS:
         from fulcrum.networks.codec import load_codec
         from fulcrum.training.interop.export import export_codec

@@ -23,23 +23,42 @@ def audit_command(
     target: Annotated[
         str | None,
         typer.Argument(
-            help="A training script (.py), a configuration (.yaml, .json, .toml), a folder of them; a checkpoint "
-            "(.safetensors) or "
-            "a diffusers folder; a folder, shards or store of pictures; a plan; a run or a phrase of ours."
+            help=(
+                "A training script (.py), a configuration (.yaml, .json, .toml), a folder of them;"
+                " a checkpoint "
+                "(.safetensors) or "
+                "a diffusers folder; a folder, shards or store of pictures; a plan; a run or a"
+                " phrase of ours."
+            )
         ),
     ] = None,
     fail_on: Annotated[
-        str, typer.Option(help="Exit with code 3 from this severity on: note, warning, error, never.")
+        str,
+        typer.Option(help="Exit with code 3 from this severity on: note, warning, error, never."),
     ] = "warning",
-    values: Annotated[int, typer.Option(min=0, help="Values to read of each tensor of a checkpoint; 0: headers only.")] = 0,
+    values: Annotated[
+        int,
+        typer.Option(min=0, help="Values to read of each tensor of a checkpoint; 0: headers only."),
+    ] = 0,
     rate: Annotated[
-        float | None, typer.Option(min=0.0, help="Learning rate that a checkpoint is to be trained on with.")
+        float | None,
+        typer.Option(min=0.0, help="Learning rate that a checkpoint is to be trained on with."),
     ] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens that the text encoder reads of a caption.")] = 77,
-    codec: Annotated[str, typer.Option(metavar="FOLDER", help="Autoencoder to try on some pictures of a data set.")] = "",
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as a page, too.")] = None,
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens that the text encoder reads of a caption.")
+    ] = 77,
+    codec: Annotated[
+        str,
+        typer.Option(metavar="FOLDER", help="Autoencoder to try on some pictures of a data set."),
+    ] = "",
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it as a page, too.")
+    ] = None,
     sarif: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as SARIF 2.1.0, too: for code hosts and editors.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write it as SARIF 2.1.0, too: for code hosts and editors."
+        ),
     ] = None,
     score: Annotated[
         str,
@@ -50,17 +69,26 @@ def audit_command(
         ),
     ] = "",
     caption: Annotated[
-        str, typer.Option(help="Name of the captions that --score is about; else long, or the first.", show_default=False)
+        str,
+        typer.Option(
+            help="Name of the captions that --score is about; else long, or the first.",
+            show_default=False,
+        ),
     ] = "",
     rules: Annotated[bool, typer.Option("--rules", help="List all rules instead.")] = False,
-    only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Ask this rule alone. Repeatable.")] = None,
-    skip: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Leave this rule out. Repeatable.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Ask this rule alone. Repeatable.")
+    ] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave this rule out. Repeatable.")
+    ] = None,
     out: Out = OUT,
     settings: Set = None,
     levers: Files = None,
     as_json: Json = False,
 ) -> None:
-    """Find what is wrong with a training, ordered by expected gain per effort. Nothing is run, nothing is changed.
+    """Find what is wrong with a training, ordered by expected gain per effort. Nothing is run,
+    nothing is changed.
 
     Exit codes: 0 clean, 3 faults at or above --fail-on, 2 what was asked for cannot be read.
 
@@ -70,8 +98,13 @@ def audit_command(
         return _list_rules(as_json)
     if target is None:
         if levers:
-            raise BadInput("laws over a lever have another command now", f"fulcrum levers check --with {levers[0]}")
-        raise BadInput("nothing was named to audit", "fulcrum audit train.py, or see: fulcrum audit --help")
+            raise BadInput(
+                "laws over a lever have another command now",
+                f"fulcrum levers check --with {levers[0]}",
+            )
+        raise BadInput(
+            "nothing was named to audit", "fulcrum audit train.py, or see: fulcrum audit --help"
+        )
     from fulcrum.advice.audit import AuditOptions, audit
     from fulcrum.advice.audit_output import text
     from fulcrum.advice.published import own_evidence
@@ -81,7 +114,10 @@ def audit_command(
 
     at_least((), fail_on)  # a wrong word is said before anything is read
     if caption and not score:
-        raise BadInput("--caption names the captions that are scored, and nobody scores", "such as --score world")
+        raise BadInput(
+            "--caption names the captions that are scored, and nobody scores",
+            "such as --score world",
+        )
     for place, ends in ((html, PAGES), (sarif, LOGS)):
         _require_page(place, ends, target)
     evidence = own_evidence(out, MEASURED, (rule.lever for rule in RULES))
@@ -128,9 +164,14 @@ def _require_page(place: Path | None, ends: tuple[str, ...], target: str) -> Non
         return
     if place.suffix.lower() not in ends:
         raise BadInput(
-            f"{place} would be written over by the audit's page", f"name a file that ends in {' or '.join(ends)}"
+            f"{place} would be written over by the audit's page",
+            f"name a file that ends in {' or '.join(ends)}",
         )
-    foreign = place.suffix.lower() == ".json" and place.is_file() and b"sarif" not in read_regular(place)[:2_000].lower()
+    foreign = (
+        place.suffix.lower() == ".json"
+        and place.is_file()
+        and b"sarif" not in read_regular(place)[:2_000].lower()
+    )
     if foreign or (place.exists() and Path(target).exists() and place.samefile(target)):
         raise BadInput(f"{place} is there already, and no audit wrote it", "name another file")
 

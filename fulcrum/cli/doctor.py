@@ -1,4 +1,5 @@
-"""fulcrum doctor: what of a run, cache, store or study is damaged; without a path, what this machine can do."""
+"""fulcrum doctor: what of a run, cache, store or study is damaged; without a path, what this
+machine can do."""
 
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ OPTIONAL = {
     "wandb": ("wandb",),
     "notebook": ("pandas",),
 }  # pyproject's groups that commands ask for: docs/extras.md
-SIX = ("tread", "repa", "muon", "ema", "bf16_compute", "end_to_end_codec")  # levers that reach every part of a step
+# levers that reach every part of a step
+SIX = ("tread", "repa", "muon", "ema", "bf16_compute", "end_to_end_codec")
 
 
 def register(parent: typer.Typer) -> None:
@@ -36,43 +38,62 @@ def doctor(
     path: Annotated[
         Path | None,
         typer.Argument(
-            help="A run's folder or key, a cache, a store of pictures, a study, a kept study, or a folder of these."
+            help=(
+                "A run's folder or key, a cache, a store of pictures, a study, a kept study, or a"
+                " folder of these."
+            )
         ),
     ] = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="With a path: mend what can be mended without losing anything.")
+        bool,
+        typer.Option(
+            "--repair", help="With a path: mend what can be mended without losing anything."
+        ),
     ] = False,
     laws: Annotated[
-        bool, typer.Option("--laws", help="Also hold levers to the laws here, on --device: minutes. Says which laws hold.")
+        bool,
+        typer.Option(
+            "--laws",
+            help="Also hold levers to the laws here, on --device: minutes. Says which laws hold.",
+        ),
     ] = False,
     device: DeviceName = "cpu",
     names: Annotated[
-        list[str] | None, typer.Option("--lever", metavar="NAME", help="With --laws: this lever. Repeatable; default: six.")
+        list[str] | None,
+        typer.Option(
+            "--lever", metavar="NAME", help="With --laws: this lever. Repeatable; default: six."
+        ),
     ] = None,
     files: Annotated[
         list[Path] | None,
         typer.Option(
-            "--with", metavar="FILE", help="With a path: a Python file of your own that it was made with. It is executed."
+            "--with",
+            metavar="FILE",
+            help="With a path: a Python file of your own that it was made with. It is executed.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What is damaged at a path and what to do about it; without one, what this machine can do and what is missing.
+    """What is damaged at a path and what to do about it; without one, what this machine can do and
+    what is missing.
 
-    Every checksum at the path is computed again. --repair sets damaged checkpoints and files aside, drops cache entries
-    that are damaged, which are encoded again, and removes what killed processes left half written; it never removes what
-    cannot be made again, and leaves what is in use alone. Exit code 0: all is sound, or was mended. 1: something is
-    damaged (without a path: an embedded part).
+    Every checksum at the path is computed again. --repair sets damaged checkpoints and files aside,
+    drops cache entries that are damaged, which are encoded again, and removes what killed processes
+    left half written; it never removes what cannot be made again, and leaves what is in use alone.
+    Exit code 0: all is sound, or was mended. 1: something is damaged (without a path: an embedded
+    part).
 
     --laws trains tiny models on the device that you name and says which of the laws hold there: levers are really on, runs
-    resume bit for bit, compiled equals eager, recomputed equals kept. A GPU's backward passes are not all deterministic: a
-    law of equal bits may be broken there by the device and not by the lever.
+    resume bit for bit, compiled equals eager, recomputed equals kept. A GPU's backward passes are
+    not all deterministic: a law of equal bits may be broken there by the device and not by the
+    lever.
     """
     if path is not None and (laws or names):
         raise BadInput("--laws is about this machine, not about a path", "leave out one of them")
     if path is None and (repair or files):
         raise BadInput(
-            f"{'--repair' if repair else '--with'} needs a path", "name what is to be looked at: fulcrum doctor runs"
+            f"{'--repair' if repair else '--with'} needs a path",
+            "name what is to be looked at: fulcrum doctor runs",
         )
     if path is not None:
         _examine(path, repair, files, as_json)
@@ -89,10 +110,13 @@ def doctor(
 
 
 def _place(path: Path) -> Path:
-    """As it is given; the first letters of a run's key, as other commands take them, name a folder of `runs`."""
+    """As it is given; the first letters of a run's key, as other commands take them, name a folder
+    of `runs`."""
     from fulcrum.training.trained_run import find_run
 
-    is_key = not path.exists() and len(path.parts) == 1 and set(path.name) <= set("0123456789abcdef")
+    is_key = (
+        not path.exists() and len(path.parts) == 1 and set(path.name) <= set("0123456789abcdef")
+    )
     return find_run(path.name, OUT) if is_key else path
 
 
@@ -122,12 +146,22 @@ def _examine(path: Path, repair: bool, files: Files, as_json: bool) -> None:
 
 
 def _words(checkup: "Checkup", outcomes: "list[Treated]") -> str:
-    """A checkup in lines: the place with what is good, then each ailment with what to do or what was done."""
+    """A checkup in lines: the place with what is good, then each ailment with what to do or what
+    was done."""
     damaged = [outcome for outcome in outcomes if outcome.ailment.damage]
-    state = "damaged" if any(outcome.ill for outcome in outcomes) else "mended" if damaged else "sound"
-    lines = [f"{checkup.place}: {checkup.kind}, {state}; verified: {', '.join(checkup.sound) or 'nothing'}"]
+    state = (
+        "damaged" if any(outcome.ill for outcome in outcomes) else "mended" if damaged else "sound"
+    )
+    lines = [
+        f"{checkup.place}: {checkup.kind}, {state}; verified:"
+        f" {', '.join(checkup.sound) or 'nothing'}"
+    ]
     for ailment, mended, failed in outcomes:
-        repair = f"fulcrum doctor {checkup.place} --repair" if ailment.mend is not None and not mended else ""
+        repair = (
+            f"fulcrum doctor {checkup.place} --repair"
+            if ailment.mend is not None and not mended
+            else ""
+        )
         done = f"mended: {mended}" if mended else f"could not be mended: {failed}" if failed else ""
         lines += [f"  {ailment.place.name}: {ailment.what}"]
         then = f"then {ailment.remedy}" if repair and ailment.remedy else ailment.remedy
@@ -203,7 +237,14 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Python", facts["python"], ""),
         ("torch", facts["torch"], ""),
         ("cores", str(facts["cores"]), ""),
-        ("GPU", *(("yes", "--device cuda makes use of it") if facts["cuda"] else ("none", "training runs on the CPU"))),
+        (
+            "GPU",
+            *(
+                ("yes", "--device cuda makes use of it")
+                if facts["cuda"]
+                else ("none", "training runs on the CPU")
+            ),
+        ),
         (
             "fast bf16",
             *(
@@ -224,9 +265,12 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str, str]]:
         (
             "optional packages",
             f"{len(facts['optional']) - len(lacking)} of {len(facts['optional'])}",
-            f"not installed: {', '.join(lacking)} (docs/extras.md); when one is wanted: {install_extra(lacking[0])}"
-            if lacking
-            else "",
+            (
+                f"not installed: {', '.join(lacking)} (docs/extras.md); when one is wanted:"
+                f" {install_extra(lacking[0])}"
+                if lacking
+                else ""
+            ),
         ),
         (
             "embedded parts",

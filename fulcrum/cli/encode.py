@@ -1,4 +1,5 @@
-"""fulcrum encode: fill the cache of latents, texts and teacher tokens before training, with many processes if asked."""
+"""fulcrum encode: fill the cache of latents, texts and teacher tokens before training, with many
+processes if asked."""
 
 import os
 import subprocess
@@ -12,13 +13,17 @@ import typer
 from fulcrum.cli.options import OUT, DeviceName, Files, Images, Json, Out, Quiet, Set, emit, say
 from fulcrum.spec.errors import BadInput
 
-Processes = Annotated[int, typer.Option(min=1, max=256, help="Share the work among this many processes.")]
+Processes = Annotated[
+    int, typer.Option(min=1, max=256, help="Share the work among this many processes.")
+]
 Part = Annotated[
     str | None,
     typer.Option(
         metavar="K/N",
-        help="Make only every N-th chunk from the K-th on: for N machines that share --out, K from 0. The command without "
-        "it finishes.",
+        help=(
+            "Make only every N-th chunk from the K-th on: for N machines that share --out, K from"
+            " 0. The command without it finishes."
+        ),
     ),
 ]
 
@@ -28,7 +33,9 @@ def register(app: typer.Typer) -> None:
 
 
 def encode(
-    phrase: Annotated[str, typer.Argument(help="The run whose pictures and captions are to be encoded.")],
+    phrase: Annotated[
+        str, typer.Argument(help="The run whose pictures and captions are to be encoded.")
+    ],
     processes: Processes = 1,
     out: Out = OUT,
     settings: Set = None,
@@ -39,10 +46,12 @@ def encode(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do the same by itself.
+    """Encode everything that a run reads, once: latents, texts, teacher tokens. Training would do
+    the same by itself.
 
-    Entries are named by the hash of pictures, captions, network and type: a stale one cannot be read. A killed command
-    goes on where it stood; what is read is verified when it is first read. What much of it will weigh is told first.
+    Entries are named by the hash of pictures, captions, network and type: a stale one cannot be
+    read. A killed command goes on where it stood; what is read is verified when it is first read.
+    What much of it will weigh is told first.
     """
     import torch
 
@@ -55,7 +64,8 @@ def encode(
     where = device_named(device)
     number, of = _numbers(part) if part else (0, processes)
     if where == "cuda":
-        torch.cuda.set_device(number % torch.cuda.device_count())  # each process has its own, while there are some
+        # each process has its own, while there are some
+        torch.cuda.set_device(number % torch.cuda.device_count())
     run = read_phrase(phrase, levers or (), settings or (), images)[0].run
     begun = time.monotonic()
     children = [] if part else _children(processes, phrase, out, settings, images, levers, device)
@@ -77,10 +87,22 @@ def encode(
             if child.poll() is None:
                 child.terminate()  # its finished chunks are kept
     seconds = time.monotonic() - begun
-    cards = {name: network.card for name, network in feed.networks.items() if getattr(network, "card", None)}
-    lines = [f"{entry['what']:<15} {entry['samples']:>9,} samples  {entry['bytes'] / 1e6:10.1f} MB" for entry in entries]
+    cards = {
+        name: network.card
+        for name, network in feed.networks.items()
+        if getattr(network, "card", None)
+    }
+    lines = [
+        f"{entry['what']:<15} {entry['samples']:>9,} samples  {entry['bytes'] / 1e6:10.1f} MB"
+        for entry in entries
+    ]
     emit(
-        {"entries": entries, "seconds": round(seconds, 2), "cache": str(out / "cache"), "cards": cards},
+        {
+            "entries": entries,
+            "seconds": round(seconds, 2),
+            "cache": str(out / "cache"),
+            "cards": cards,
+        },
         as_json,
         "\n".join(lines) + f"\nin {out / 'cache'}, {seconds:.0f} s",
     )
@@ -88,7 +110,11 @@ def encode(
 
 def _entry(feed: Any, job: Any, tell: Any) -> dict[str, Any]:
     arrays = feed.cache.finished(job, tell)
-    return {"what": job.what, "samples": job.count, "bytes": int(sum(array.nbytes for array in arrays.values()))}
+    return {
+        "what": job.what,
+        "samples": job.count,
+        "bytes": int(sum(array.nbytes for array in arrays.values())),
+    }
 
 
 def _numbers(part: str) -> tuple[int, int]:
@@ -107,8 +133,20 @@ def _children(
     levers: list[Path] | None,
     device: str,
 ) -> "list[subprocess.Popen[bytes]]":
-    """The other processes: this very command with a part of the work each; this process is the first."""
-    words = [sys.executable, "-m", "fulcrum", "encode", phrase, "--out", str(out), "--device", device, "--quiet"]
+    """The other processes: this very command with a part of the work each; this process is the
+    first."""
+    words = [
+        sys.executable,
+        "-m",
+        "fulcrum",
+        "encode",
+        phrase,
+        "--out",
+        str(out),
+        "--device",
+        device,
+        "--quiet",
+    ]
     words += [word for setting in settings or [] for word in ("--set", setting)]
     words += [word for path in levers or [] for word in ("--levers", str(path))]
     words += ["--images", str(images)] if images is not None else []
@@ -117,6 +155,8 @@ def _children(
     threads = str(max(1, cores() // processes))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     return [
-        subprocess.Popen([*words, "--part", f"{number}/{processes}"], env=environment, stdout=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*words, "--part", f"{number}/{processes}"], env=environment, stdout=subprocess.DEVNULL
+        )
         for number in range(1, processes)
     ]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 # fulcrum levers check: hold a lever to the laws that every lever of the catalogue keeps.
 
 
-Names = Annotated[list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")]
+Names = Annotated[
+    list[str] | None, typer.Argument(help="Levers to try; default: those of the given files.")
+]
 
 
 def register_check(parent: typer.Typer) -> None:
@@ -25,7 +27,8 @@ def register_check(parent: typer.Typer) -> None:
 
 
 def check_levers(names: Names = None, levers: Files = None, as_json: Json = False) -> None:
-    """Try levers on tiny real models: what they declare, whether they commute, are really on, resume, leave, cost.
+    """Try levers on tiny real models: what they declare, whether they commute, are really on,
+    resume, leave, cost.
 
     A lever that breaks a law would make a study say something untrue. Half a minute for one.
     """
@@ -34,7 +37,8 @@ def check_levers(names: Names = None, levers: Files = None, as_json: Json = Fals
     chosen = list(names or [name for name in known.levers if name not in built_in.levers])
     if not chosen:
         raise BadInput(
-            "no lever was named", "give a file with --with my_lever.py, or names: fulcrum levers check tread muon"
+            "no lever was named",
+            "give a file with --with my_lever.py, or names: fulcrum levers check tread muon",
         )
     for name in chosen:
         if name not in known.levers:
@@ -43,7 +47,8 @@ def check_levers(names: Names = None, levers: Files = None, as_json: Json = Fals
     broken = [one for one in verdicts if one["broken"]]
     if broken and not as_json:
         raise RunFailed(
-            f"{len(broken)} of {len(verdicts)} (lever, law) pairs are broken", "correct the lever: docs/write-a-lever.md"
+            f"{len(broken)} of {len(verdicts)} (lever, law) pairs are broken",
+            "correct the lever: docs/write-a-lever.md",
         )
     emit(
         {"pairs": len(verdicts), "broken": len(broken), "laws": verdicts},
@@ -54,8 +59,11 @@ def check_levers(names: Names = None, levers: Files = None, as_json: Json = Fals
         raise typer.Exit(1)
 
 
-def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Device" = "cpu") -> list[dict[str, Any]]:
-    """Every law over every chosen lever. That one process equals two is asked of the CPU only: elsewhere it wants two."""
+def tried_levers(
+    known: Any, chosen: list[str], files: list[Path], device: "Device" = "cpu"
+) -> list[dict[str, Any]]:
+    """Every law over every chosen lever. That one process equals two is asked of the CPU only:
+    elsewhere it wants two."""
     import tempfile
     import warnings
 
@@ -68,7 +76,9 @@ def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Devi
 
     torch.set_num_threads(1)
     tried: list[dict[str, Any]] = []
-    tally = Tally("tried", len(chosen) * len(LAWS), say, "laws; after them one process is held against two")
+    tally = Tally(
+        "tried", len(chosen) * len(LAWS), say, "laws; after them one process is held against two"
+    )
     with tempfile.TemporaryDirectory() as folder:
         court = Court(known, Path(folder), System(device=device))
         for name in chosen:
@@ -80,7 +90,8 @@ def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Devi
                         hold(court.case(known.levers[name]()))
                 except BrokenLaw as error:
                     problem = str(error)
-                except Exception as error:  # the user's own code may raise anything: it is a finding
+                # the user's own code may raise anything: it is a finding
+                except Exception as error:
                     problem = f"'{name}' failed: {described(error)}"
                 tried.append(_verdict(name, law, (hold.__doc__ or "").split("\n")[0], problem))
                 tally.tell(len(tried))
@@ -92,8 +103,13 @@ def tried_levers(known: Any, chosen: list[str], files: list[Path], device: "Devi
             with awaited("one process is held against two", say):
                 together = verdicts(chosen, known, folder_of_two, tuple(files))
         except Exception as error:
-            together = dict.fromkeys(chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}")
-        tried += [_verdict(name, "world", "One process equals two.", problem) for name, problem in together.items()]
+            together = dict.fromkeys(
+                chosen, f"two processes failed: {described(error)}\n{getattr(error, 'hint', '')}"
+            )
+        tried += [
+            _verdict(name, "world", "One process equals two.", problem)
+            for name, problem in together.items()
+        ]
     return tried
 
 
@@ -121,7 +137,9 @@ def register(parent: typer.Typer) -> None:
 
 
 @app.callback()
-def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
+def listing(
+    context: typer.Context, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False
+) -> None:
     """All levers with their cost and what was claimed of them."""
     if context.invoked_subcommand:
         return
@@ -138,18 +156,26 @@ def listing(context: typer.Context, recipe: Base = RECIPE, levers: Files = None,
                 problems.append(error)
     width = max(len(card["name"]) for card in cards)
     lines = [
-        f"levers, with what a training step of the recipe '{recipe}' costs with each over without it"
-        + (" (another recipe: --recipe NAME)" if recipe == RECIPE else ""),
+        f"levers, with what a training step of the recipe '{recipe}' costs with each over"
+        " without it" + (" (another recipe: --recipe NAME)" if recipe == RECIPE else ""),
         "",
-        *(f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card, recipe)}" for card in cards),
+        *(
+            f"{card['name']:<{width}}  {card['says']}\n{'':<{width}}  {_short(card, recipe)}"
+            for card in cards
+        ),
     ]
-    emit(cards, as_json, "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers")
+    emit(
+        cards,
+        as_json,
+        "\n".join(lines) + "\n\none lever: fulcrum levers show NAME · as pages: docs/levers",
+    )
     _tell(problems)
 
 
 @app.command(epilog="Example: fulcrum levers show tread")
 def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json = False) -> None:
-    """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where, what we measured."""
+    """One lever: its settings, what it changes in a recipe, what it costs, what was claimed where,
+    what we measured."""
     from fulcrum.levers.catalog import with_sound_files
 
     known, _, problems = with_sound_files(levers or ())
@@ -161,23 +187,37 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
     elif problems:  # it may stand in the file that cannot be used
         raise problems[0]
     else:
-        raise BadInput(f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles]))
+        raise BadInput(
+            f"no lever is called '{name}'", nearest(name, [*known.levers, *known.bundles])
+        )
     from fulcrum.levers.measured_table import in_sum, read_measured
 
     card["measured"] = [row for row in read_measured() if row["lever"] == name]
     parts = [f"a bundle of: {' + '.join(card['parts'])}"] if card["parts"] else []
     sum_of_all = [here] if (here := in_sum(card["measured"])) else []
-    lines = [f"{name}: {card['says']}", *sum_of_all, *parts, *(["settings"] if card["settings"] else [])]
+    lines = [
+        f"{name}: {card['says']}",
+        *sum_of_all,
+        *parts,
+        *(["settings"] if card["settings"] else []),
+    ]
     lines += [
-        f"  {setting} = {facts['default']}  ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
+        f"  {setting} = {facts['default']} "
+        f" ({', in '.join(filter(None, (facts['type'], facts['range'])))})"
         for setting, facts in card["settings"].items()
     ]
     lines += [
         f"changes in {card['tried_on']}",
-        *(f"  {change['path']}: {change['before']} -> {change['after']}" for change in card["diff"]),
+        *(
+            f"  {change['path']}: {change['before']} -> {change['after']}"
+            for change in card["diff"]
+        ),
     ]
     lines += [f"  {text}" for text in card["in_run"]]
-    lines += ["cost of a step there", "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items())]
+    lines += [
+        "cost of a step there",
+        "  " + ", ".join(f"{what} x {value:.3f}" for what, value in card["cost"].items()),
+    ]
     claims = [
         f"  {claim['metric']} {claim['change']:+g} at {claim['scope']} ({claim['source']})"
         + (f"\n    {claim['note']}" if claim["note"] else "")
@@ -192,7 +232,8 @@ def show(name: str, recipe: Base = RECIPE, levers: Files = None, as_json: Json =
 
 @app.command(epilog="Example: fulcrum levers pages docs/levers")
 def pages(folder: Path, as_json: Json = False) -> None:
-    """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and measured, conflicts."""
+    """Write one page for each lever into FOLDER: what it changes and costs, what was claimed and
+    measured, conflicts."""
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.levers.lever_pages import write
 
@@ -211,7 +252,11 @@ def _tell(problems: list[BadInput]) -> None:
 def _card(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
     lever = cls()
     where, run = _place(known, (lever,), recipe, run)
-    return _facts(cls, where, run, (lever,)) | {"touches": list(cls.touches), "affects": list(cls.affects), "parts": []}
+    return _facts(cls, where, run, (lever,)) | {
+        "touches": list(cls.touches),
+        "affects": list(cls.affects),
+        "parts": [],
+    }
 
 
 def _bundle(known: Any, cls: Any, recipe: str, run: Any) -> dict[str, Any]:
@@ -235,7 +280,10 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
     for lever in levers:  # of a bundle each part costs what it adds to those before it
         own = ask(lever, "cost", edited)
         if not isinstance(own, Cost):
-            raise BadInput(f"the cost of '{lever.name}'{home(lever)} is {own!r}, not a Cost", "see docs/write-a-lever.md")
+            raise BadInput(
+                f"the cost of '{lever.name}'{home(lever)} is {own!r}, not a Cost",
+                "see docs/write-a-lever.md",
+            )
         cost = {what: value * getattr(own, what) for what, value in cost.items()}
         edited = edited_by(lever, edited)
     return {
@@ -252,7 +300,8 @@ def _facts(cls: Any, where: str, run: Any, levers: tuple[Any, ...]) -> dict[str,
 
 
 def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[str, Any]:
-    """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and why."""
+    """The recipe, or, for what does not fit it, the first ground of the laws that it fits, and
+    why."""
     from fulcrum.levers.laws import GROUNDS, fits, grounds
     from fulcrum.spec.edit import put
     from fulcrum.training.fillers import StandIn
@@ -273,14 +322,15 @@ def _place(known: Any, levers: tuple[Any, ...], recipe: str, run: Any) -> tuple[
 
 def _found(row: dict[str, Any]) -> str:
     return (
-        f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on {row['recipe']}, "
-        f"{row['pairs']} pairs: {row['verdict']} ({row['date']}, science {row['science']})"
-        + (f"\n    {row['note']}" if row["note"] else "")
+        f"  {row['metric']} {row['change']:+.4g} [{row['low']:+.4g}, {row['high']:+.4g}] on"
+        f" {row['recipe']}, {row['pairs']} pairs: {row['verdict']} ({row['date']}, science"
+        f" {row['science']})" + (f"\n    {row['note']}" if row["note"] else "")
     )
 
 
 def _short(card: dict[str, Any], recipe: str) -> str:
-    """Its cost, and the first of its claims; where the recipe cannot take the lever, the cost is that of a tiny run."""
+    """Its cost, and the first of its claims; where the recipe cannot take the lever, the cost is
+    that of a tiny run."""
     cost = f"flops x {card['cost']['flops']:.2f}"
     cost += (
         ""

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import OUT, DeviceName, Files, Json, Out, Quiet, Threads, catalogue, emit, note_unfinished, say
+from fulcrum.cli.options import (
+    OUT,
+    DeviceName,
+    Files,
+    Json,
+    Out,
+    Quiet,
+    Threads,
+    catalogue,
+    emit,
+    note_unfinished,
+    say,
+)
 from fulcrum.spec.errors import BadInput, FulcrumError, shown
 from fulcrum.spec.progress import Tally, awaited
 
@@ -20,7 +32,8 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# What was measured, for scripts and for people: values with their intervals, and their cards in short.
+# What was measured, for scripts and for people: values with their intervals, and their cards in
+# short.
 
 
 def plain(measured: "dict[str, Measured]") -> dict[str, Any]:
@@ -46,28 +59,41 @@ def table(measured: "dict[str, Measured]", labels: dict[str, str]) -> list[str]:
     return [
         f"  {'metric':<{width}} {'value':>10}  [95 % interval]",
         *(
-            f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]  "
-            f"{one.card.better} is better" + (f"  ({labels[name]})" if name in labels else "") + _ends(one.card)
+            f"  {name:<{width}} {_digits(one.value):>10}  [{_digits(one.low)}, {_digits(one.high)}]"
+            f"  {one.card.better} is better"
+            + (f"  ({labels[name]})" if name in labels else "")
+            + _ends(one.card)
             for name, one in measured.items()
         ),
-        *(f"  mind: {name}: {one.card.caution}" for name, one in measured.items() if one.card.caution),
+        *(
+            f"  mind: {name}: {one.card.caution}"
+            for name, one in measured.items()
+            if one.card.caution
+        ),
         "cards in short, whole with --json",
         *(f"  {', '.join(names)}: {card}" for card, names in alike.items()),
     ]
 
 
 def _ends(card: "MetricCard") -> str:
-    """Where a scale begins and ends: the best of the pictures that show nothing of what was asked for, and real ones."""
+    """Where a scale begins and ends: the best of the pictures that show nothing of what was asked
+    for, and real ones."""
     if not card.floors or card.ceiling is None:
         return ""
-    name, floor = (max if card.better == "higher" else min)(card.floors.items(), key=lambda entry: entry[1])
+    name, floor = (max if card.better == "higher" else min)(
+        card.floors.items(), key=lambda entry: entry[1]
+    )
     return f"  ({name} {_digits(floor)}, real pictures {_digits(card.ceiling)})"
 
 
 def _short(card: "MetricCard") -> str:
     """Hashes by their beginnings."""
     parts = [f"N = {card.n:,}"]
-    parts += [f"{what} {value[:12]}" for what in ("extractor", "reference", "prompts") if (value := getattr(card, what))]
+    parts += [
+        f"{what} {value[:12]}"
+        for what in ("extractor", "reference", "prompts")
+        if (value := getattr(card, what))
+    ]
     if card.sampler:
         parts.append(f"sampler {card.sampler}, {card.steps} steps, guidance {card.guidance}")
     return ", ".join(parts)
@@ -80,7 +106,9 @@ def _digits(value: float) -> str:
 def about(what: str, seen: Any) -> str:
     parts = [f"{count} {note}" for note, count in (*seen.notes.items(), *seen.ignored.items())]
     if seen.skipped:
-        parts.append(f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}")
+        parts.append(
+            f"{len(seen.skipped)} skipped, the first {seen.skipped[0][0]}: {seen.skipped[0][1]}"
+        )
     return f"{what}: {seen.name}, N = {seen.n:,}" + (f" ({'; '.join(parts)})" if parts else "")
 
 
@@ -92,16 +120,24 @@ What = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN | PICTURES]",
-        help="A run (its folder, its key, or the beginning of its key), or pictures: a folder, tar shards, an .npz.",
+        help=(
+            "A run (its folder, its key, or the beginning of its key), or pictures: a folder, tar"
+            " shards, an .npz."
+        ),
     ),
 ]
-Against = Annotated[str | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")]
+Against = Annotated[
+    str | None, typer.Argument(metavar="[REFERENCE]", help="Pictures to hold them against.")
+]
 Features = Annotated[
     list[str] | None,
     typer.Option(
         "--features",
         metavar="NAME[=WHERE]",
-        help="embedded (default), inception=FILE, clip=FOLDER, dino=FOLDER, lite0, vgg, or one of your own. Repeatable.",
+        help=(
+            "embedded (default), inception=FILE, clip=FOLDER, dino=FOLDER, lite0, vgg, or one of"
+            " your own. Repeatable."
+        ),
     ),
 ]
 Own = Annotated[
@@ -109,10 +145,16 @@ Own = Annotated[
     typer.Option(
         "--metrics",
         metavar="FILE",
-        help="A Python file with your own metrics or extractors, which is executed: see docs/write-a-metric.md.",
+        help=(
+            "A Python file with your own metrics or extractors, which is executed: see"
+            " docs/write-a-metric.md."
+        ),
     ),
 ]
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="METRIC", help="Only these metrics. Repeatable."),
+]
 
 
 class ProbeFailed(FulcrumError):
@@ -129,7 +171,11 @@ def measure(
     samples: Annotated[
         int,
         typer.Option(
-            min=64, max=1_000_000, help="Pictures to draw and measure (RUN), or to probe with (at least 512 with --probe)."
+            min=64,
+            max=1_000_000,
+            help=(
+                "Pictures to draw and measure (RUN), or to probe with (at least 512 with --probe)."
+            ),
         ),
     ] = 512,
     features: Features = None,
@@ -138,17 +184,29 @@ def measure(
     probe: Annotated[
         bool,
         typer.Option(
-            "--probe", help="Put known faults through every metric; exit code 1 when one does not react as it declares."
+            "--probe",
+            help=(
+                "Put known faults through every metric; exit code 1 when one does not react as it"
+                " declares."
+            ),
         ),
     ] = False,
-    curve: Annotated[bool, typer.Option("--curve", help="Also each metric at N/8, N/4 and N/2.")] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad pictures out; they are named.")] = False,
-    any_size: Annotated[
-        bool, typer.Option("--any-size", help="Pictures of unlike sizes: each is resized on its own.")
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Also each metric at N/8, N/4 and N/2.")
     ] = False,
-    background: Annotated[str | None, typer.Option(help="What shows through transparency: white, black, r,g,b.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave bad pictures out; they are named.")
+    ] = False,
+    any_size: Annotated[
+        bool,
+        typer.Option("--any-size", help="Pictures of unlike sizes: each is resized on its own."),
+    ] = False,
+    background: Annotated[
+        str | None, typer.Option(help="What shows through transparency: white, black, r,g,b.")
+    ] = None,
     value_range: Annotated[
-        str | None, typer.Option("--range", metavar="LOW,HIGH", help="Of float pictures in npz: 0,1 or -1,1.")
+        str | None,
+        typer.Option("--range", metavar="LOW,HIGH", help="Of float pictures in npz: 0,1 or -1,1."),
     ] = None,
     out: Out = OUT,
     levers: Files = None,
@@ -157,7 +215,8 @@ def measure(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a trained run, or any two sets of pictures; every number carries its card and its interval.
+    """Measure a trained run, or any two sets of pictures; every number carries its card and its
+    interval.
 
     fulcrum measure RUN                  draws held-out prompts and measures the pictures (--features lite0: by it too)
 
@@ -168,7 +227,9 @@ def measure(
     if what is None and not probe:
         raise BadInput("nothing to measure", "give a run, or pictures and a reference, or --probe")
     if "" in (what, against):  # a shell's unset variable must not become this folder
-        raise BadInput("an empty name was given for what to measure", "is a variable of the shell not set?")
+        raise BadInput(
+            "an empty name was given for what to measure", "is a variable of the shell not set?"
+        )
     import torch
 
     from fulcrum.training.dist.choose_system import device_named, thread_count
@@ -183,7 +244,9 @@ def measure(
             )
         from fulcrum.measure.evaluation import judges_among
 
-        judges = judges_among([*(features or ()), *(["--metrics or --only"] if metrics or only else ())])
+        judges = judges_among(
+            [*(features or ()), *(["--metrics or --only"] if metrics or only else ())]
+        )
         return _run(what, samples, out, levers, quiet, as_json, judges, where)
     from fulcrum.measure.pictures import read_colour
     from fulcrum.measure.user_metrics import choose_comparisons
@@ -193,17 +256,26 @@ def measure(
     sets = _sets([Path(what), Path(against)], span, colour) if what and against else []
     if probe:
         return _probe(sets, comparisons, samples, out, quiet, as_json, skip_bad)
-    _compare(sets, comparisons, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size)
+    _compare(
+        sets, comparisons, out / "cache" / "features", quiet, as_json, curve, skip_bad, any_size
+    )
 
 
-def _sets(paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None) -> list[Any]:
+def _sets(
+    paths: list[Path], span: tuple[float, float] | None, colour: tuple[int, int, int] | None
+) -> list[Any]:
     """The pictures at each path. A range is that of floats: bytes beside them have their own."""
     from fulcrum.measure.pictures import PictureSet, holds_floats
 
     floats = [holds_floats(path) for path in paths]
     if span is not None and not any(floats):
-        raise BadInput("a range was declared, and no set holds floating point pictures", "leave --range out")
-    return [PictureSet(path, span if mine else None, colour) for path, mine in zip(paths, floats, strict=True)]
+        raise BadInput(
+            "a range was declared, and no set holds floating point pictures", "leave --range out"
+        )
+    return [
+        PictureSet(path, span if mine else None, colour)
+        for path, mine in zip(paths, floats, strict=True)
+    ]
 
 
 def _compare(
@@ -218,17 +290,25 @@ def _compare(
 ) -> None:
     from fulcrum.measure.folders import LABELS, Policy, measure_sets
 
-    progress = None if quiet else lambda pictures: Tally(f"{pictures.path}:", len(pictures), say, "pictures").tell
+    progress = (
+        None
+        if quiet
+        else lambda pictures: Tally(f"{pictures.path}:", len(pictures), say, "pictures").tell
+    )
     policy = Policy(skip_bad, any_size)
-    measured = measure_sets(sets[0], sets[1], comparisons, cache, policy, curve, progress, None if quiet else _line)
+    measured = measure_sets(
+        sets[0], sets[1], comparisons, cache, policy, curve, progress, None if quiet else _line
+    )
     if not quiet:
         _line("")
     pictures, reference, metrics = measured
     curves = _curves(measured, comparisons) if curve else {}
-    labels = {(f"{part}.{metric}"): text for (part, metric), text in LABELS.items()}
+    labels = {f"{part}.{metric}": text for (part, metric), text in LABELS.items()}
     lines = [about("pictures", pictures), about("reference", reference), *table(metrics, labels)]
     for name, points in curves.items():
-        lines.append(f"  {name}: " + ", ".join(f"{point['value']:.4g} at {point['n']}" for point in points))
+        lines.append(
+            f"  {name}: " + ", ".join(f"{point['value']:.4g} at {point['n']}" for point in points)
+        )
     emit(
         {
             "pictures": pictures.about(),
@@ -242,7 +322,9 @@ def _compare(
     )
 
 
-def _curves(measured: "MeasuredSets", comparisons: "Sequence[Comparison]") -> dict[str, list[dict[str, float]]]:
+def _curves(
+    measured: "MeasuredSets", comparisons: "Sequence[Comparison]"
+) -> dict[str, list[dict[str, float]]]:
     from fulcrum.measure.evaluate import curve
     from fulcrum.measure.features.extractor import full_name
     from fulcrum.measure.features.kept import Rows
@@ -250,7 +332,10 @@ def _curves(measured: "MeasuredSets", comparisons: "Sequence[Comparison]") -> di
     pictures, reference = measured.pictures.features, measured.reference.features
     return {
         full_name(part, metric.name): [
-            point._asdict() for point in curve(metric, pictures.gathered[part.name][Rows], reference.of(part.name, metric))
+            point._asdict()
+            for point in curve(
+                metric, pictures.gathered[part.name][Rows], reference.of(part.name, metric)
+            )
         ]
         for part, metrics in comparisons
         for metric in metrics
@@ -292,7 +377,12 @@ def _probe(
         f"({cell.value:.4g} [{cell.low:.4g}, {cell.high:.4g}])"
         for cell in table.mismatches
     ]
-    result = {**json.loads(table.model_dump_json()), "as_declared": not wrong, "mismatches": wrong, "file": str(kept)}
+    result = {
+        **json.loads(table.model_dump_json()),
+        "as_declared": not wrong,
+        "mismatches": wrong,
+        "file": str(kept),
+    }
     if as_json and wrong:
         print(json.dumps(result))
         sys.exit(1)
@@ -305,7 +395,8 @@ def _probe(
 
 
 def _told(batches: Iterable[Any], tally: Tally) -> Iterator[Any]:
-    """The same batches; the tally hears how many pictures were worked on before the next is asked for."""
+    """The same batches; the tally hears how many pictures were worked on before the next is asked
+    for."""
     done = 0
     for batch in batches:
         yield batch
@@ -359,10 +450,16 @@ def _run(
     note_unfinished(folder)
     spec = read(folder.about()["run"], catalogue(levers)[0].fillers)
     drawn = Tally("drawn", samples, None if quiet else say, "pictures").tell
-    with awaited("drawing; then they are judged, and the held-out loss is taken", None if quiet else say):
+    with awaited(
+        "drawing; then they are judged, and the held-out loss is taken", None if quiet else say
+    ):
         measured = measure_run(folder, spec, samples, out / "cache", judges, device, say, drawn)
     keep_metrics(folder, plain(measured))
-    emit({"run": str(folder.path), "metrics": plain(measured)}, as_json, "\n".join(table(measured, {})))
+    emit(
+        {"run": str(folder.path), "metrics": plain(measured)},
+        as_json,
+        "\n".join(table(measured, {})),
+    )
 
 
 def _span(text: str | None) -> tuple[float, float] | None:

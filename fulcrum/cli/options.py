@@ -1,4 +1,5 @@
-"""Options that commands share, and how they speak: people on stderr and stdout, scripts by one JSON line."""
+"""Options that commands share, and how they speak: people on stderr and stdout, scripts by one JSON
+line."""
 
 import glob
 import json
@@ -33,14 +34,28 @@ def recipe_names(incomplete: str) -> list[str]:
 
 
 RunName = Annotated[
-    str, typer.Argument(help="A run: its folder, its key, or the beginning of its key.", autocompletion=run_keys)
+    str,
+    typer.Argument(
+        help="A run: its folder, its key, or the beginning of its key.", autocompletion=run_keys
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Decides the weights' start, the order of the data and every draw; 0 or more.")]
-Images = Annotated[int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        help="Decides the weights' start, the order of the data and every draw; 0 or more."
+    ),
+]
+Images = Annotated[
+    int | None, typer.Option(min=1, help="Budget: images seen in training (part of the run's key).")
+]
 Out = Annotated[Path, typer.Option(help="Where runs are kept.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a slot of the recipe: --set optim.lr=2e-4. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Change a slot of the recipe: --set optim.lr=2e-4. Repeatable.",
+    ),
 ]
 Files = Annotated[
     list[Path] | None,
@@ -49,23 +64,32 @@ Files = Annotated[
         "--levers",
         "--lever",
         metavar="FILE",
-        help="A Python file of your own with levers, recipes or fillers. It is executed. Repeatable.",
+        help=(
+            "A Python file of your own with levers, recipes or fillers. It is executed. Repeatable."
+        ),
     ),
 ]
 Price = Annotated[
     float | None,
     typer.Option(
-        min=0.0, metavar="PER_HOUR", help="What an hour of the machine costs: the cost is then told in money too."
+        min=0.0,
+        metavar="PER_HOUR",
+        help="What an hour of the machine costs: the cost is then told in money too.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Progress to stderr; the last line of stdout is one JSON object."),
+]
 Mesh = Annotated[
     str | None,
     typer.Option(
         metavar="ddp|fsdp|RxS",
-        help="How many processes share the weights: ddp, each has all; fsdp (default), each has a part; 2x4, two replicas "
-        "of four parts.",
+        help=(
+            "How many processes share the weights: ddp, each has all; fsdp (default), each has a"
+            " part; 2x4, two replicas of four parts."
+        ),
     ),
 ]
 Microbatch = Annotated[
@@ -73,8 +97,10 @@ Microbatch = Annotated[
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="Rows of a process in one backward pass: less memory. The same run but for rounding, which training enlarges: "
-        "docs/on-a-gpu.md.",
+        help=(
+            "Rows of a process in one backward pass: less memory. The same run but for rounding,"
+            " which training enlarges: docs/on-a-gpu.md."
+        ),
     ),
 ]
 RecomputeBlocks = Annotated[
@@ -90,7 +116,10 @@ SaveEvery = Annotated[
     typer.Option(
         min=1,
         metavar="IMAGES",
-        help="Save whenever so many images were seen; default: as often as costs under 1 % of the time.",
+        help=(
+            "Save whenever so many images were seen; default: as often as costs under 1 % of the"
+            " time."
+        ),
     ),
 ]
 OnAlarm = Annotated[
@@ -98,39 +127,54 @@ OnAlarm = Annotated[
     typer.Option(
         "--on-alarm",
         metavar="tell|stop|skip|roll_back",
-        help="What is done when a run goes wrong (loss spike, dead gradients, stalled updates, dtype drift, collapse): "
-        "tell (default), stop, leave such steps out, or go back to before them. Changes no run that goes well.",
+        help=(
+            "What is done when a run goes wrong (loss spike, dead gradients, stalled updates, dtype"
+            " drift, collapse): tell (default), stop, leave such steps out, or go back to before"
+            " them. Changes no run that goes well."
+        ),
     ),
 ]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads; default: OMP_NUM_THREADS, or all cores.")
+]
 Timeout = Annotated[
     float | None,
     typer.Option(
         min=1.0,
         max=1e6,
         metavar="SECONDS",
-        help="Of many processes: how long one waits for another that is alive; default 600. A silent one is lost after 20.",
+        help=(
+            "Of many processes: how long one waits for another that is alive; default 600. A silent"
+            " one is lost after 20."
+        ),
     ),
 ]
 Compile = Annotated[
     bool | None,
-    typer.Option("--compile/--no-compile", help="Compile the blocks; default: for runs long enough to repay it."),
+    typer.Option(
+        "--compile/--no-compile",
+        help="Compile the blocks; default: for runs long enough to repay it.",
+    ),
 ]
 DeviceName = Annotated[
     str,
     typer.Option(
-        "--device", metavar="cpu|cuda", help="Where to compute; a GPU is never chosen by itself: docs/on-a-gpu.md."
+        "--device",
+        metavar="cpu|cuda",
+        help="Where to compute; a GPU is never chosen by itself: docs/on-a-gpu.md.",
     ),
 ]
 
 
 def speaks() -> bool:
-    """Of the processes that torchrun starts, the first of each machine speaks: what they all say is said once."""
+    """Of the processes that torchrun starts, the first of each machine speaks: what they all say is
+    said once."""
     return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def say(text: str) -> None:
-    """To the person, never into a script's output; what came from a file cannot steer the terminal."""
+    """To the person, never into a script's output; what came from a file cannot steer the
+    terminal."""
     if speaks():
         print(shown_lines(text), file=sys.stderr, flush=True)
 
@@ -155,7 +199,8 @@ def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]
 
 
 def note_unfinished(folder: "RunFolder") -> None:
-    """Say so when a run is drawn or measured before its end: its pictures are not what it will draw."""
+    """Say so when a run is drawn or measured before its end: its pictures are not what it will
+    draw."""
     if folder.result() is None:
         from fulcrum.training.trained_run import images_seen
 

@@ -25,7 +25,10 @@ def rerun(
         typer.Option(
             "--in",
             metavar="FOLDER",
-            help="Where it is trained again; default: rerun-KEY beside the run, removed if all is equal.",
+            help=(
+                "Where it is trained again; default: rerun-KEY beside the run, removed if all is"
+                " equal."
+            ),
         ),
     ] = None,
     levers: Files = None,
@@ -33,12 +36,13 @@ def rerun(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train a finished run again from its description and seed, encodings too, and compare the weights' hashes.
+    """Train a finished run again from its description and seed, encodings too, and compare the
+    weights' hashes.
 
-    Threads, processes, compilation and device are those that the run was saved with. Exit code 0: the same weights to the
-    bit. 1: other weights on the same kind of machine, which should not be. 3: other weights, and the machine, a version or
-    the way it was trained is another: nothing follows. A run that was stopped on the way goes on; nothing of the first
-    run is touched.
+    Threads, processes, compilation and device are those that the run was saved with. Exit code 0:
+    the same weights to the bit. 1: other weights on the same kind of machine, which should not be.
+    3: other weights, and the machine, a version or the way it was trained is another: nothing
+    follows. A run that was stopped on the way goes on; nothing of the first run is touched.
     """
     from fulcrum.files.paths import remove
     from fulcrum.training.dist.choose_system import device_named
@@ -72,7 +76,9 @@ def rerun(
         if not ranks.first:
             return
     same = found == before
-    verdict = "the same weights" if same else f"other weights: recorded {before[:16]}, found {found[:16]}"
+    verdict = (
+        "the same weights" if same else f"other weights: recorded {before[:16]}, found {found[:16]}"
+    )
     lines = [f"{order.phrase} (seed {order.seed}), {folder.path.name}, trained again: {verdict}"]
     if same and place is None:
         remove(own)
@@ -80,12 +86,22 @@ def rerun(
         lines.append(f"  what was trained is in {own}")
         lines += [f"  {doubt}" for doubt in doubts]
         lines.append(
-            "  nothing follows: rerun it on a machine, and with versions, like those it was trained with"
+            "  nothing follows: rerun it on a machine, and with versions, like those it was trained"
+            " with"
             if doubts
-            else "  machine, versions and threads are the same: a part of this run is not deterministic, or a result or "
-            "the installed code was changed; try it once more, then fulcrum doctor"
+            else (
+                "  machine, versions and threads are the same: a part of this run is not"
+                " deterministic, or a result or the installed code was changed; try it once more,"
+                " then fulcrum doctor"
+            )
         )
-    answer = {"run": str(folder.path), "key": folder.path.name, "same": same, "recorded": before, "found": found}
+    answer = {
+        "run": str(folder.path),
+        "key": folder.path.name,
+        "same": same,
+        "recorded": before,
+        "found": found,
+    }
     emit({**answer, "doubts": list(doubts)}, as_json, "\n".join(lines))
     if not same:
         sys.exit(UNDECIDED if doubts else 1)

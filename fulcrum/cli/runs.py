@@ -1,4 +1,5 @@
-"""fulcrum runs: what is on disk, and tidying it. Only what is surely a run of ours is ever removed."""
+"""fulcrum runs: what is on disk, and tidying it. Only what is surely a run of ours is ever
+removed."""
 
 import shutil
 import sys
@@ -28,11 +29,16 @@ def list_runs(
     out: Out = OUT,
     levers: Files = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Whole lines, however wide the terminal is; so they are too in a pipe or a file.")
+        bool,
+        typer.Option(
+            "--full",
+            help="Whole lines, however wide the terminal is; so they are too in a pipe or a file.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Every run with its phrase and what was set besides it, data and text encoder, seed, progress and size."""
+    """Every run with its phrase and what was set besides it, data and text encoder, seed, progress
+    and size."""
     from fulcrum.training.trained_run import runs_under
 
     known = catalogue(levers)[0]
@@ -44,16 +50,22 @@ def list_runs(
         if fitted != lines:
             say("lines are cut to the terminal; whole ones: fulcrum runs list --full")
         lines = fitted
-    emit({"runs": facts}, as_json, "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark")
+    emit(
+        {"runs": facts},
+        as_json,
+        "\n".join(lines) or f"no runs under {out}; begin with: fulcrum train spark",
+    )
 
 
 def _aligned(facts: Sequence[dict[str, Any]]) -> list[str]:
-    """A line for each run, in columns as wide as what stands in them; what may be long comes last."""
+    """A line for each run, in columns as wide as what stands in them; what may be long comes
+    last."""
     rows = [
         (
             fact["key"][:8],
             f"seed {fact['seed']}",
-            fact["state"] + (", old" if _other_science(fact) else ""),  # why stands at the end, which may be cut
+            # why stands at the end, which may be cut
+            fact["state"] + (", old" if _other_science(fact) else ""),
             f"{fact['images']:,} images",
             f"{fact['megabytes']:.1f} MB",
             f"{shown(_what(fact))}{_other_science(fact)}",
@@ -62,7 +74,8 @@ def _aligned(facts: Sequence[dict[str, Any]]) -> list[str]:
     ]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        f"{key}  {seed:<{wide[1]}}  {state:<{wide[2]}}  {images:>{wide[3]}}  {size:>{wide[4]}}  {what}"
+        f"{key}  {seed:<{wide[1]}}  {state:<{wide[2]}}  {images:>{wide[3]}}  {size:>{wide[4]}} "
+        f" {what}"
         for key, seed, state, images, size, what in rows
     ]
 
@@ -75,7 +88,9 @@ def _fitted(line: str, wide: int) -> str:
 
 
 @app.command(epilog="Example: fulcrum runs show RUN --price 0.5")
-def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False) -> None:
+def show(
+    run: RunName, out: Out = OUT, price: Price = None, levers: Files = None, as_json: Json = False
+) -> None:
     """One run: what it is, where it stands, what it has cost, where its previews are."""
     from fulcrum.training.trained_run import find_run
 
@@ -98,13 +113,16 @@ def show(run: RunName, out: Out = OUT, price: Price = None, levers: Files = None
 def _cost(
     path: Path, about: dict[str, Any], out: Path, price: float | None, levers: list[Path] | None
 ) -> tuple[dict[str, Any], str]:
-    """The run's bill as data and as words; without the user's files that it was trained with there is none."""
+    """The run's bill as data and as words; without the user's files that it was trained with there
+    is none."""
     from fulcrum.spec.edit import read
     from fulcrum.training.cost_record import bill, in_words
     from fulcrum.training.run_folder import RunFolder
 
     try:
-        cost = bill(RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price)
+        cost = bill(
+            RunFolder(path), read(about["run"], catalogue(levers)[0].fillers), out / "cache", price
+        )
         return cost, in_words(cost)
     except (FulcrumError, OSError) as error:
         if price is not None or levers:
@@ -127,7 +145,10 @@ def remove(
     path = find_run(run, out)
     about = _about(path)
     if path.is_symlink() or (about is not None and about.get("key") != path.name):
-        raise BadInput(f"{path} is not the folder that its about.json speaks of", "remove it by hand if you are sure")
+        raise BadInput(
+            f"{path} is not the folder that its about.json speaks of",
+            "remove it by hand if you are sure",
+        )
     facts = _facts(path, catalogue(None)[0])
     what = shown(f"{_what(facts)} seed {facts['seed']}")
     if not yes and not typer.confirm(f"remove {what} ({facts['megabytes']:.1f} MB)?"):
@@ -143,7 +164,8 @@ def gc(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left; not runs in use."""
+    """Tidy up: keep the last good checkpoint of finished runs, remove what killed processes left;
+    not runs in use."""
     from fulcrum.files.atomic import sweep
     from fulcrum.training.run_folder import RunFolder, claim
     from fulcrum.training.trained_run import runs_under
@@ -171,7 +193,8 @@ def gc(
 
 
 def _superfluous(folder: Any) -> list[Path]:
-    """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound, those before it."""
+    """Half-written and damaged checkpoints, and in a finished run whose last checkpoint is sound,
+    those before it."""
     from fulcrum.training import checkpoint
     from fulcrum.training.kept_weights import KEPT
 
@@ -179,7 +202,9 @@ def _superfluous(folder: Any) -> list[Path]:
     if folder.checkpoints.is_symlink() or kept.is_symlink():
         return []
     left = [*checkpoint.leftovers(folder.checkpoints), *checkpoint.leftovers(kept)]
-    saved = [path for path in checkpoint.listing(folder.checkpoints) if (path / "state.json").is_file()]
+    saved = [
+        path for path in checkpoint.listing(folder.checkpoints) if (path / "state.json").is_file()
+    ]
     try:
         if folder.result() is not None and saved:
             checkpoint.load(saved[-1])
@@ -195,7 +220,9 @@ def _about(path: Path) -> dict[str, Any] | None:
 
     try:
         about = RunFolder(path).about()
-        whole = {"key", "seed", "phrase"} <= set(about) and isinstance(about.get("science", FIRST_SCIENCE), int)
+        whole = {"key", "seed", "phrase"} <= set(about) and isinstance(
+            about.get("science", FIRST_SCIENCE), int
+        )
         return about if whole and about["run"]["budget"]["images"] else None
     except (FulcrumError, KeyError, TypeError, RecursionError):
         return None
@@ -210,13 +237,17 @@ def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
         state = (
             "damaged"
             if about is None
-            else "finished"
-            if RunFolder(path).result()
-            else "training"
-            if in_use(RunFolder(path))
-            else "failed"
-            if any(path.glob("failed-*.json"))
-            else "stopped"
+            else (
+                "finished"
+                if RunFolder(path).result()
+                else (
+                    "training"
+                    if in_use(RunFolder(path))
+                    else "failed"
+                    if any(path.glob("failed-*.json"))
+                    else "stopped"
+                )
+            )
         )
     except FulcrumError:
         state = "damaged"
@@ -234,7 +265,8 @@ def _facts(path: Path, known: "Catalogue") -> dict[str, Any]:
 
 
 def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
-    """What was set besides the phrase, data and text encoder; nothing without the user's files that it was trained with."""
+    """What was set besides the phrase, data and text encoder; nothing without the user's files that
+    it was trained with."""
     from fulcrum.spec.edit import read
     from fulcrum.spec.phrase import parse
     from fulcrum.spec.words import in_brief, of_start, set_besides, start_name
@@ -242,10 +274,13 @@ def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
     facts: dict[str, Any] = {}
     try:
         run = read(about["run"], known.fillers)
-        text = f"of {start_name(run)}" if of_start(run, run.encode.text) else in_brief(run.encode.text)
+        text = (
+            f"of {start_name(run)}" if of_start(run, run.encode.text) else in_brief(run.encode.text)
+        )
         facts = {"data": in_brief(run.data.source), "text": text}
         facts["set"] = set_besides(run, parse(_phrase(about["phrase"]), known).run)
-    except (FulcrumError, TypeError, AttributeError, RecursionError):  # a phrase or part that only a user's file knows
+    # a phrase or part that only a user's file knows
+    except (FulcrumError, TypeError, AttributeError, RecursionError):
         pass
     return facts
 
@@ -253,8 +288,13 @@ def _read_as(about: dict[str, Any], known: "Catalogue") -> dict[str, Any]:
 def _what(facts: dict[str, Any]) -> str:
     """'spark + muon, set: optim.lr=0.002; data world; text world_text'."""
     if "data" not in facts:
-        return f"{facts['phrase']}{'' if facts['state'] == 'damaged' else '; more is known with its file: --with FILE'}"
-    words = _phrase(facts["phrase"]) + (f", set: {', '.join(facts['set'])}" if facts.get("set") else "")
+        return (
+            f"{facts['phrase']}"
+            f"{'' if facts['state'] == 'damaged' else '; more is known with its file: --with FILE'}"
+        )
+    words = _phrase(facts["phrase"]) + (
+        f", set: {', '.join(facts['set'])}" if facts.get("set") else ""
+    )
     return f"{words}; data {facts['data']}; text {facts['text']}"
 
 
@@ -264,11 +304,17 @@ def _phrase(text: str) -> str:
 
 
 def _other_science(facts: dict[str, Any]) -> str:
-    """What to know of a run that another version made; the same command would train anew beside it."""
+    """What to know of a run that another version made; the same command would train anew beside
+    it."""
     if facts["science"] in (SCIENCE, None):
         return ""
-    return f"  (by version {facts['science']} of the science, this is {SCIENCE}: readable, not gone on with)"
+    return (
+        f"  (by version {facts['science']} of the science, this is {SCIENCE}: readable, not gone on"
+        " with)"
+    )
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink())
+    return sum(
+        file.stat().st_size for file in path.rglob("*") if file.is_file() and not file.is_symlink()
+    )

@@ -13,16 +13,23 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.progress import Tally, awaited
 
 # --------------------------------------------------------------------------------------------------
-# fulcrum study keep, verify, migrate: a study's numbers in a small folder, and the proof that they hold.
+# fulcrum study keep, verify, migrate: a study's numbers in a small folder, and the proof that they
+# hold.
 
 
 Folder = Annotated[Path, typer.Argument(help="Where it is kept, such as docs/evidence/NAME.")]
 
 
 def register_keep(study: typer.Typer) -> None:
-    study.command("keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick")(keep_command)
-    study.command("verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3")(verify_command)
-    study.command("migrate", hidden=True, epilog="Example: fulcrum study migrate docs/evidence")(migrate_command)
+    study.command(
+        "keep", epilog="Example: fulcrum study keep examples/quick.toml docs/evidence/quick"
+    )(keep_command)
+    study.command(
+        "verify", epilog="Example: fulcrum study verify docs/evidence/replication --rerun 3"
+    )(verify_command)
+    study.command("migrate", hidden=True, epilog="Example: fulcrum study migrate docs/evidence")(
+        migrate_command
+    )
 
 
 def keep_command(
@@ -32,15 +39,18 @@ def keep_command(
     levers: Files = None,
     as_json: Json = False,
 ) -> None:
-    """Keep the finished cells of a study in a small folder: numbers and cards, one seed's pictures, no weights.
+    """Keep the finished cells of a study in a small folder: numbers and cards, one seed's pictures,
+    no weights.
 
-    Asked again, it adds the cells that were finished since. From such a folder another machine goes on: fulcrum study
-    merge PLAN FOLDER --out runs, then fulcrum study run PLAN.
+    Asked again, it adds the cells that were finished since. From such a folder another machine goes
+    on: fulcrum study merge PLAN FOLDER --out runs, then fulcrum study run PLAN.
     """
     from fulcrum.studies.kept import keep
 
     known, hashes = catalogue(levers)
-    command = " ".join(["fulcrum study run", str(plan), *(f"--with {path}" for path in levers or ())])
+    command = " ".join(
+        ["fulcrum study run", str(plan), *(f"--with {path}" for path in levers or ())]
+    )
     result, new = keep(plan, known, out, folder, command, hashes)
     done, total = result.progress.done + result.progress.failed, result.progress.total
     emit(
@@ -53,17 +63,21 @@ def keep_command(
 def verify_command(
     folder: Annotated[Path, typer.Argument(help="A kept study, or a folder of several.")],
     levers: Files = None,
-    rerun: Annotated[int, typer.Option(min=0, help="Train so many cells anew, and compare the weights' hashes.")] = 0,
+    rerun: Annotated[
+        int, typer.Option(min=0, help="Train so many cells anew, and compare the weights' hashes.")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Decides which cells are trained anew.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Judge kept studies again from their cells: every number, verdict and code of a remark must come out as it was kept.
+    """Judge kept studies again from their cells: every number, verdict and code of a remark must
+    come out as it was kept.
 
-    Of a study that was run with files of one's own, which are not named here, the effects at equal images are judged again
-    from the pairs of its cells, and what needs those files is not: the output says what.
+    Of a study that was run with files of one's own, which are not named here, the effects at equal
+    images are judged again from the pairs of its cells, and what needs those files is not: the
+    output says what.
 
-    With --rerun, some cells are trained anew from their descriptions; on the same kind of machine the weights are equal to
-    the bit.
+    With --rerun, some cells are trained anew from their descriptions; on the same kind of machine
+    the weights are equal to the bit.
     """
     from fulcrum.studies.kept import kept_studies
     from fulcrum.studies.kept import rerun as train_again
@@ -80,15 +94,25 @@ def verify_command(
             checked = verify(study, known, hashes)
         tally.tell(done)
         if checked.differences:
-            lines.append(f"{study}: {checked.words}; {len(checked.differences)} differ from what was kept:")
+            lines.append(
+                f"{study}: {checked.words}; {len(checked.differences)} differ from what was kept:"
+            )
             lines.append(named(checked.differences))
         else:
             lines.append(f"{study}: {checked.words}, all as kept")
         answers = (
-            train_again(study, known, rerun, say, hashes, compile_blocks=compiles_here(say), seed=seed) if rerun else []
+            train_again(
+                study, known, rerun, say, hashes, compile_blocks=compiles_here(say), seed=seed
+            )
+            if rerun
+            else []
         )
         for cell, kept, trained in answers:
-            same = "the same weights" if kept == trained else f"other weights: kept {kept[:12]}, found {trained[:12]}"
+            same = (
+                "the same weights"
+                if kept == trained
+                else f"other weights: kept {kept[:12]}, found {trained[:12]}"
+            )
             lines.append(f"  {cell.arm}, seed {cell.seed} ({cell.key}), trained anew: {same}")
         other = sum(kept != trained for _, kept, trained in answers)
         wrong += len(checked.differences) + other
@@ -108,7 +132,8 @@ def verify_command(
     if wrong:
         raise RunFailed(
             f"{wrong} things came out otherwise than they were kept",
-            "the cells were edited, the code judges in another way now, or (weights only) the machine is of another kind",
+            "the cells were edited, the code judges in another way now, or (weights only) the"
+            " machine is of another kind",
         )
 
 
@@ -117,10 +142,11 @@ def migrate_command(
     levers: Files = None,
     as_json: Json = False,
 ) -> None:
-    """Write kept results again as this version writes them, from their cells, which stay as they are.
+    """Write kept results again as this version writes them, from their cells, which stay as they
+    are.
 
-    Numbers and verdicts must follow from the cells. A study that was run with files of one's own, which are not named
-    here, is left as it is.
+    Numbers and verdicts must follow from the cells. A study that was run with files of one's own,
+    which are not named here, is left as it is.
     """
     from fulcrum.studies.kept import kept_studies
     from fulcrum.studies.verify import migrate, own_files, require_asked
@@ -141,10 +167,18 @@ def migrate_command(
 # fulcrum study, report.
 
 
-PlanFile = Annotated[Path, typer.Argument(help="A plan, such as examples/quick.toml; quick alone is the shipped one.")]
-ExecutorKind = Annotated[str, typer.Option("--executor", help="local: processes here; ray: a Ray cluster.")]
+PlanFile = Annotated[
+    Path,
+    typer.Argument(help="A plan, such as examples/quick.toml; quick alone is the shipped one."),
+]
+ExecutorKind = Annotated[
+    str, typer.Option("--executor", help="local: processes here; ray: a Ray cluster.")
+]
 
-app = typer.Typer(no_args_is_help=True, help="A controlled comparison of training decisions: plan it, run it, read it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="A controlled comparison of training decisions: plan it, run it, read it.",
+)
 
 
 def register(parent: typer.Typer) -> None:
@@ -162,13 +196,17 @@ def plan_command(
         bool,
         typer.Option(
             "--time/--no-time",
-            help="Take a few steps of every arm: they prove that it differs, and tell how long the study will last.",
+            help=(
+                "Take a few steps of every arm: they prove that it differs, and tell how long the"
+                " study will last."
+            ),
         ),
     ] = True,
     executor: ExecutorKind = "local",
     as_json: Json = False,
 ) -> None:
-    """Print what a plan would run, arm by arm with the proven differences, what it costs and what it can see.
+    """Print what a plan would run, arm by arm with the proven differences, what it costs and what
+    it can see.
 
     What study run would refuse is refused here.
     """
@@ -229,7 +267,10 @@ def run_command(
     levers: Files = None,
     threads: Threads = None,
     lanes: Annotated[
-        int | None, typer.Option(min=1, help="Cells side by side; default: what there are cores and memory for.")
+        int | None,
+        typer.Option(
+            min=1, help="Cells side by side; default: what there are cores and memory for."
+        ),
     ] = None,
     executor: ExecutorKind = "local",
     address: Annotated[
@@ -255,23 +296,30 @@ def run_command(
     keep_checkpoints: Annotated[
         int | None,
         typer.Option(
-            min=0, max=1000, metavar="COUNT", help="Keep each cell's weights at so many points, for fulcrum gallery."
+            min=0,
+            max=1000,
+            metavar="COUNT",
+            help="Keep each cell's weights at so many points, for fulcrum gallery.",
         ),
     ] = None,
     timeout: Timeout = None,
     retry_failed: Annotated[
         bool,
-        typer.Option("--retry-failed", help="Run cells again whose training failed; else they count as what was found."),
+        typer.Option(
+            "--retry-failed",
+            help="Run cells again whose training failed; else they count as what was found.",
+        ),
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run a study. Started again after a stop it goes on: finished cells are never run twice.
 
-    A cell whose training fails by itself (a loss that is not finite) is an outcome: the others go on, the page counts it.
+    A cell whose training fails by itself (a loss that is not finite) is an outcome: the others go
+    on, the page counts it.
 
-    Ends with the path of the report, one HTML file that opens offline. The page is there, and growing, from the beginning
-    on: watch it with fulcrum report --watch.
+    Ends with the path of the report, one HTML file that opens offline. The page is there, and
+    growing, from the beginning on: watch it with fulcrum report --watch.
     """
     from fulcrum.studies.plan_file import load
     from fulcrum.studies.study import Executor, run
@@ -327,20 +375,26 @@ def _require_executor(kind: str) -> None:
         raise BadInput(f"no executor is called '{kind}'", "known: local, ray")
 
 
-@app.command("merge", epilog="Example: fulcrum study merge examples/quick.toml other/runs --out runs")
+@app.command(
+    "merge", epilog="Example: fulcrum study merge examples/quick.toml other/runs --out runs"
+)
 def merge_command(
     plan: PlanFile,
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="The --out folders of other machines.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="The --out folders of other machines.")
+    ],
     out: Out = OUT,
     levers: Files = None,
-    weights: Annotated[bool, typer.Option("--weights/--no-weights", help="Copy the trained weights too.")] = True,
+    weights: Annotated[
+        bool, typer.Option("--weights/--no-weights", help="Copy the trained weights too.")
+    ] = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Join the cells of one plan that several machines ran, and judge what is there.
 
-    Finished and failed cells are verified and copied into --out, where nothing is overwritten. The page says which pairs
-    ran on unlike machines, and which cells are missing.
+    Finished and failed cells are verified and copied into --out, where nothing is overwritten. The
+    page says which pairs ran on unlike machines, and which cells are missing.
     """
     from fulcrum.studies.merge import merge
     from fulcrum.studies.plan_file import load
@@ -348,7 +402,14 @@ def merge_command(
     read, (known, hashes) = load(plan), catalogue(levers)
     command = _command(plan, levers or (), {"--out": out if out != OUT else None})
     result, page, joined = merge(
-        read, known, folders, out, command, (lambda text: None) if quiet else say, user_files=hashes, weights=weights
+        read,
+        known,
+        folders,
+        out,
+        command,
+        (lambda text: None) if quiet else say,
+        user_files=hashes,
+        weights=weights,
     )
     emit(
         {
@@ -365,9 +426,18 @@ def merge_command(
 
 def _command(plan: Path, levers: Iterable[Path], options: Mapping[str, Any]) -> str:
     """What a person types to run, or to go on with, this study."""
-    given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    given = [
+        word for name, value in options.items() if value is not None for word in (name, str(value))
+    ]
     return shlex.join(
-        ["fulcrum", "study", "run", str(plan), *given, *(word for path in levers for word in ("--with", str(path)))]
+        [
+            "fulcrum",
+            "study",
+            "run",
+            str(plan),
+            *given,
+            *(word for path in levers for word in ("--with", str(path))),
+        ]
     )
 
 
@@ -375,12 +445,18 @@ def _measured(row: Any) -> str:
     """Mean and interval; an arm that failed has none, one with a single pair no interval."""
     if row.mean is None:
         return "nothing to compare"
-    return f"{row.mean:+.4f}" + (f" [{row.low:+.4f}, {row.high:+.4f}]" if row.low is not None else "")
+    return f"{row.mean:+.4f}" + (
+        f" [{row.low:+.4f}, {row.high:+.4f}]" if row.low is not None else ""
+    )
 
 
 def _summary(result: Any) -> str:
     """The primary metric's findings, one line per arm."""
-    rows = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
+    rows = [
+        row
+        for row in result.effects
+        if row.metric == result.plan.primary_metric and row.unit == "images"
+    ]
     width = max((len(row.arm) for row in rows), default=0)
     return "\n".join(
         f"  {row.arm:<{width}}  {row.metric} {_measured(row)}  n={row.n}  "
@@ -392,10 +468,15 @@ def _summary(result: Any) -> str:
 
 
 def report(
-    study: Annotated[Path | None, typer.Argument(help="A study's folder; default: the newest.")] = None,
+    study: Annotated[
+        Path | None, typer.Argument(help="A study's folder; default: the newest.")
+    ] = None,
     out: Out = OUT,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve it on this machine only, and refresh while the study runs.")
+        bool,
+        typer.Option(
+            "--watch", help="Serve it on this machine only, and refresh while the study runs."
+        ),
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8123,
     as_json: Json = False,
@@ -427,4 +508,8 @@ def report(
 def _newest(study: Path | None, out: Path, name: str) -> Path | None:
     """A file of the study, or of the newest one that has it."""
     paths = [study / name] if study else out.glob(f"study-*/{name}")
-    return max((path for path in paths if path.is_file()), key=lambda path: path.stat().st_mtime, default=None)
+    return max(
+        (path for path in paths if path.is_file()),
+        key=lambda path: path.stat().st_mtime,
+        default=None,
+    )

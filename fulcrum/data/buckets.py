@@ -1,8 +1,10 @@
-"""Pictures of several shapes: one source for each shape, dealt whole batches, so that every batch has one shape.
+"""Pictures of several shapes: one source for each shape, dealt whole batches, so that every batch
+has one shape.
 
-A batch's shape, and its samples, are functions of (seed, position // batch): any number of processes, any cut of the batch
-into parts and any resume see the same one. Each shape has its own endless shuffle and gets its share of the batches, to
-within one: nothing is dropped, and no picture is seen more often than another.
+A batch's shape, and its samples, are functions of (seed, position // batch): any number of
+processes, any cut of the batch into parts and any resume see the same one. Each shape has its own
+endless shuffle and gets its share of the batches, to within one: nothing is dropped, and no picture
+is seen more often than another.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,8 @@ from fulcrum.spec.errors import BadInput
 
 
 class BucketSource(MixSource):
-    """One split of an imported store, its shapes side by side; samples are numbered shape by shape."""
+    """One split of an imported store, its shapes side by side; samples are numbered shape by
+    shape."""
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class BucketSource(MixSource):
         store = store or PictureStore(local_folder(path))
         self.given = (path, split, size, count, batch)
         shapes = shapes_of(store, split, count)
-        parts = [FolderSource(path, split, size, count, shape=shape, store=store) for shape in shapes]
+        parts = [
+            FolderSource(path, split, size, count, shape=shape, store=store) for shape in shapes
+        ]
         super().__init__(parts, [len(part) for part in parts], unit=batch)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -46,19 +51,37 @@ class BucketSource(MixSource):
 
     def shapes_in_words(self) -> str:
         """What a batch of one shape means here, and which shapes are too rare to fill one."""
-        rare = [f"{w} x {h} ({len(one)})" for one in self.sources for w, h in [one.shape] if len(one) < self.unit]
-        return f"{len(self):,} pictures of {len(self.sources)} shapes; a batch of {self.unit} has one of them" + (
-            f"; repeated within their batches, for they are too few to fill one: {', '.join(rare)}" if rare else ""
+        rare = [
+            f"{w} x {h} ({len(one)})"
+            for one in self.sources
+            for w, h in [one.shape]
+            if len(one) < self.unit
+        ]
+        return (
+            f"{len(self):,} pictures of {len(self.sources)} shapes; a batch of {self.unit} has one"
+            " of them"
+            + (
+                "; repeated within their batches, for they are too few to fill one:"
+                f" {', '.join(rare)}"
+                if rare
+                else ""
+            )
         )
 
 
 def shapes_of(store: PictureStore, split: str, count: int | None = None) -> list[Size]:
     """The shapes that pictures of a split have."""
-    return [store.buckets[int(one)] for one in np.unique(store.rows["bucket"][store.split(split)[:count]])]
+    return [
+        store.buckets[int(one)]
+        for one in np.unique(store.rows["bucket"][store.split(split)[:count]])
+    ]
 
 
-def open_pictures(path: str, split: str, size: int, count: int | None, batch: int, unit: int) -> Any:
-    """The pictures of a split at the run's size: of one shape where they are square, else dealt by shape."""
+def open_pictures(
+    path: str, split: str, size: int, count: int | None, batch: int, unit: int
+) -> Any:
+    """The pictures of a split at the run's size: of one shape where they are square, else dealt by
+    shape."""
     store = PictureStore(local_folder(path))
     square = (store.about["size"],) * 2
     if split != "train" or set(shapes_of(store, split, count)) <= {square}:
@@ -74,7 +97,7 @@ def _require_whole(path: str, parts: Sequence[FolderSource], size: int, unit: in
     if odd:
         (w, h), stored = odd[0].shape, odd[0].store.about["size"]
         raise BadInput(
-            f"{path} holds pictures that are {w} x {h} at data.size {size}; this run needs sides that are "
-            f"multiples of {unit}",
+            f"{path} holds pictures that are {w} x {h} at data.size {size}; this run needs sides"
+            f" that are multiples of {unit}",
             f"import them again with --bucket-step {unit * stored // size}, or without --buckets",
         )

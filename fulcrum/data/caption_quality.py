@@ -13,12 +13,15 @@ import numpy as np
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# Which language a caption is in, told by its script and its commonest words: a guess that would rather say nothing.
+# Which language a caption is in, told by its script and its commonest words: a guess that would
+# rather say nothing.
 #
-# No model: a caption has a dozen words, and what matters is that a German line among English ones is noticed.
+# No model: a caption has a dozen words, and what matters is that a German line among English ones
+# is noticed.
 
 
-SCRIPTS = {  # first word of a letter's Unicode name -> language; of scripts that several share, the commonest
+# first word of a letter's Unicode name -> language; of scripts that several share, the commonest
+SCRIPTS = {
     "CYRILLIC": "ru",
     "GREEK": "el",
     "ARABIC": "ar",
@@ -31,9 +34,18 @@ SCRIPTS = {  # first word of a letter's Unicode name -> language; of scripts tha
     "CJK": "zh",
 }
 COMMON = {
-    "en": "the a an of and in on at is are with to from this that there it its near behind above over by for as or not",
-    "de": "der die das ein eine einen einem einer und im mit auf ist sind von dem den des zu vor hinter über am unter",
-    "fr": "le la les un une des du et dans sur avec est sont au aux de en ce cette qui devant derrière",
+    "en": (
+        "the a an of and in on at is are with to from this that there it its near behind above over"
+        " by for as or not"
+    ),
+    "de": (
+        "der die das ein eine einen einem einer und im mit auf ist sind von dem den des zu vor"
+        " hinter über am unter"
+    ),
+    "fr": (
+        "le la les un une des du et dans sur avec est sont au aux de en ce cette qui devant"
+        " derrière"
+    ),
     "es": "el la los las un una y en con es son del de al por se su hay sobre que",
     "it": "il lo la i gli le un una e con di del della su è sono nel nella dal sopra che",
     "pt": "o a os as um uma e em com é são do da no na dos das de sobre que",
@@ -51,7 +63,9 @@ def _weights() -> dict[str, dict[str, float]]:
     for language, words in COMMON.items():
         for word in words.split():
             owners.setdefault(word, []).append(language)
-    return {word: {one: 1 / len(languages) for one in languages} for word, languages in owners.items()}
+    return {
+        word: {one: 1 / len(languages) for one in languages} for word, languages in owners.items()
+    }
 
 
 _WEIGHTS = _weights()
@@ -65,7 +79,9 @@ def language(text: str) -> str:
 def languages(text: str) -> set[str]:
     """Every language that some stretch of a text is surely in."""
     words = _WORD.findall(text.lower())
-    runs = [words[first : first + RUN] for first in range(0, max(1, len(words) - RUN // 2), RUN // 2)]
+    runs = [
+        words[first : first + RUN] for first in range(0, max(1, len(words) - RUN // 2), RUN // 2)
+    ]
     return {one for one in map(_of_words, runs) if one}
 
 
@@ -104,7 +120,8 @@ def _named(sign: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a set of captions is like, in numbers: lengths, repeats, words, openings, languages; before and after a change.
+# What a set of captions is like, in numbers: lengths, repeats, words, openings, languages; before
+# and after a change.
 
 
 OPENING = 3  # words that captions begin with
@@ -148,17 +165,24 @@ class CaptionCounter:
             "distinct_words": len(self.words),
             "repeated": round(1 - len(self.seen) / count, 4),
             "commonest_opening": [opening, round(often / count, 4)],
-            "languages": {name: round(n / looked, 4) for name, n in self.languages.most_common(SHOWN)},
+            "languages": {
+                name: round(n / looked, 4) for name, n in self.languages.most_common(SHOWN)
+            },
         }
         if self.scores:
             facts["score_mean"] = round(float(np.mean(self.scores)), 4)
-            facts["score_5_50_95"] = [round(float(one), 4) for one in np.percentile(self.scores, [5, 50, 95])]
+            facts["score_5_50_95"] = [
+                round(float(one), 4) for one in np.percentile(self.scores, [5, 50, 95])
+            ]
         return facts
 
 
 def statistics_lines(columns: dict[str, dict[str, Any]], new: Iterable[str] = ()) -> list[str]:
     """A table for people: a caption's name, then its numbers."""
-    added, lines = set(new), ["captions        pictures  words (5, 50, 95 %)      distinct words  repeated  score"]
+    added, lines = (
+        set(new),
+        ["captions        pictures  words (5, 50, 95 %)      distinct words  repeated  score"],
+    )
     for name, facts in columns.items():
         if not facts["captions"]:
             lines.append(f"{name[:15]:<15} none")
@@ -211,15 +235,22 @@ class CaptionRules:
     def __post_init__(self) -> None:
         least, most = self.least_words or 0, self.most_words
         if least < 0 or (most is not None and most < max(least, 1)):
-            raise BadInput(f"captions of {least} to {most} words: that lets none through", "give a least below the most")
+            raise BadInput(
+                f"captions of {least} to {most} words: that lets none through",
+                "give a least below the most",
+            )
         if not 0 <= self.most_repeated <= 1:
-            raise BadInput(f"the share of repeated words is between 0 and 1, found {self.most_repeated}")
+            raise BadInput(
+                f"the share of repeated words is between 0 and 1, found {self.most_repeated}"
+            )
 
     def fault(self, text: str, style: str = "") -> str:
         """Why a caption does not pass; empty if it does."""
         if not _COMPOUND_WORD.search(text):
             return "empty"
-        if control := next((sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn")), None):
+        if control := next(
+            (sign for sign in text if unicodedata.category(sign) in ("Cc", "Cs", "Co", "Cn")), None
+        ):
             return f"control characters: U+{ord(control):04X}"
         if self.refusals and (said := _REFUSAL.search(text)):
             return f"refusal: {said.group(0)!r}"
@@ -227,7 +258,9 @@ class CaptionRules:
 
     def _length(self, text: str, style: str) -> str:
         count = (
-            len([tag for tag in text.split(",") if tag.strip()]) if style == "tags" else len(_COMPOUND_WORD.findall(text))
+            len([tag for tag in text.split(",") if tag.strip()])
+            if style == "tags"
+            else len(_COMPOUND_WORD.findall(text))
         )
         least, most = LENGTHS.get(style, ANY_LENGTH)
         least, most = self.least_words or least, self.most_words or most
@@ -246,17 +279,22 @@ class CaptionRules:
                 if len(set(words[first : first + MOST_IN_A_ROW + 1])) == 1:
                     return f"repetition: {words[first]!r} more than {MOST_IN_A_ROW} times in a row"
             runs = Counter(zip(words, words[1:], words[2:], strict=False))
-            share = 1 - len(runs) / runs.total() if runs else 0.0  # two words have no run that could come again
-        return f"repetition: {share:.0%} of it came before in it" if share > self.most_repeated else ""
+            # two words have no run that could come again
+            share = 1 - len(runs) / runs.total() if runs else 0.0
+        return (
+            f"repetition: {share:.0%} of it came before in it" if share > self.most_repeated else ""
+        )
 
     def _language(self, text: str) -> str:
         guess = language(text) if self.language else ""
-        return f"language: {guess}, wanted {self.language}" if guess and guess != self.language else ""
+        return (
+            f"language: {guess}, wanted {self.language}" if guess and guess != self.language else ""
+        )
 
 
 def cleaned(text: str) -> str:
-    """An answer as a caption: white space made plain, quotes around the whole taken off. Control characters stay: a rule
-    names them."""
+    """An answer as a caption: white space made plain, quotes around the whole taken off. Control
+    characters stay: a rule names them."""
     text = " ".join(text.split(" ")).strip()
     text = re.sub(r"[ \t\r\n]+", " ", text)
     pairs = {'"': '"', "“": "”", "'": "'"}

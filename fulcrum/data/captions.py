@@ -1,6 +1,8 @@
-"""Which caption a sample trains with: one style, or several mixed by weight, drawn anew whenever the sample is read.
+"""Which caption a sample trains with: one style, or several mixed by weight, drawn anew whenever
+the sample is read.
 
-B readings; a reading is one image of the budget: the sample that stands there, and a number of its own
+B readings; a reading is one image of the budget: the sample that stands there, and a number of its
+own
 """
 
 from dataclasses import dataclass, replace
@@ -17,8 +19,9 @@ from fulcrum.spec.keyed import key, uniform
 
 @dataclass(frozen=True)
 class Chooser:
-    """Style by keyed uniform of a number: in training that of the reading, so that a picture may be told in another way
-    when it comes again; where pictures are judged that of the sample, so that prompts stay what they are."""
+    """Style by keyed uniform of a number: in training that of the reading, so that a picture may be
+    told in another way when it comes again; where pictures are judged that of the sample, so that
+    prompts stay what they are."""
 
     styles: tuple[str, ...] = ("long",)
     weights: tuple[float, ...] = (1.0,)
@@ -26,17 +29,24 @@ class Chooser:
     def __post_init__(self) -> None:
         self._known()
         if len(self.weights) != len(self.styles):
-            raise ValueError(f"one weight per style: expected {len(self.styles)}, found {len(self.weights)}")
+            raise ValueError(
+                f"one weight per style: expected {len(self.styles)}, found {len(self.weights)}"
+            )
         if not all(np.isfinite(w) and w >= 0 for w in self.weights) or sum(self.weights) <= 0:
-            raise ValueError(f"caption weights must be finite, >= 0 and not all zero; found {self.weights}")
+            raise ValueError(
+                f"caption weights must be finite, >= 0 and not all zero; found {self.weights}"
+            )
 
     def _known(self) -> None:
         unknown = [style for style in self.styles if style not in STYLES]
         if unknown or not self.styles:
-            raise ValueError(f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}")
+            raise ValueError(
+                f"caption styles are {', '.join(STYLES)}; found {', '.join(unknown) or 'none'}"
+            )
 
     def pick(self, numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """(B,) numbers of readings or of samples -> (B,) position of each one's style in `styles`."""
+        """(B,) numbers of readings or of samples -> (B,) position of each one's style in
+        `styles`."""
         u = uniform(key("caption style", np.asarray(numbers)), 1)[:, 0]
         bounds = np.cumsum(self.weights) / np.sum(self.weights)
         # The last positive weight's bound can round to just below one.
@@ -47,7 +57,9 @@ class Chooser:
         """The text of each sample."""
         strange = [style for style in self.styles if style not in STYLES]
         if strange:
-            raise BadInput(f"the embedded world has no caption '{strange[0]}'", f"it has {', '.join(STYLES)}")
+            raise BadInput(
+                f"the embedded world has no caption '{strange[0]}'", f"it has {', '.join(STYLES)}"
+            )
         picked = self.pick(ids)
         texts = [""] * len(scenes)
         for n, style in enumerate(self.styles):
@@ -66,12 +78,14 @@ class NamedChooser(Chooser):
 
 
 def readings(seed: int, position: int, rows: int) -> NDArray[np.uint64]:
-    """(B,) the numbers of the readings at image indices position ... position + rows - 1: another epoch has others."""
+    """(B,) the numbers of the readings at image indices position ... position + rows - 1: another
+    epoch has others."""
     return key("reading", seed, np.arange(position, position + rows, dtype=np.int64))
 
 
 def one_by_one(chooser: Any) -> list[Any]:
-    """A chooser for each style that can occur, in the order of `pick`; one that is not ours chooses by itself."""
+    """A chooser for each style that can occur, in the order of `pick`; one that is not ours chooses
+    by itself."""
     if not isinstance(chooser, Chooser):
         return [chooser]
     return [replace(chooser, styles=(style,), weights=(1.0,)) for style in chooser.styles]
@@ -80,12 +94,18 @@ def one_by_one(chooser: Any) -> list[Any]:
 def wordings(source: Any, chooser: Any, index: NDArray[np.integer[Any]]) -> list[list[str]]:
     """All texts that a chooser of one style may give each sample; mostly one."""
     several = getattr(source, "wordings", None)
-    return several(chooser, index) if several else [[text] for text in source.prompts(chooser, index)]
+    return (
+        several(chooser, index) if several else [[text] for text in source.prompts(chooser, index)]
+    )
 
 
-def which_wording(numbers: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def which_wording(
+    numbers: NDArray[np.integer[Any]], counts: NDArray[np.integer[Any]]
+) -> NDArray[np.int64]:
     """(B,) which of its texts a reading gets; they are equals."""
-    return (uniform(key("caption of several", np.asarray(numbers)), 1)[:, 0] * counts).astype(np.int64)
+    return (uniform(key("caption of several", np.asarray(numbers)), 1)[:, 0] * counts).astype(
+        np.int64
+    )
 
 
 def drawn_prompts(
@@ -103,11 +123,16 @@ def drawn_prompts(
     return texts
 
 
-def worded_shares(source: Any, ids: NDArray[np.integer[Any]], prompts: list[str]) -> dict[str, float]:
-    """Share of these samples' prompts that are worded in each style: what a caption lever must have changed."""
+def worded_shares(
+    source: Any, ids: NDArray[np.integer[Any]], prompts: list[str]
+) -> dict[str, float]:
+    """Share of these samples' prompts that are worded in each style: what a caption lever must have
+    changed."""
     known = source.styles() if hasattr(source, "styles") else STYLES
     shares = dict.fromkeys(STYLES, 0.0)
     for style in (style for style in STYLES if style in known):
         worded = source.prompts(Chooser((style,)), ids)
-        shares[style] = float(np.mean([one == other for one, other in zip(prompts, worded, strict=True)]))
+        shares[style] = float(
+            np.mean([one == other for one, other in zip(prompts, worded, strict=True)])
+        )
     return shares

@@ -17,8 +17,8 @@ from fulcrum.spec.record import Fraction, Share, Within
 Style = Literal["long", "medium", "short"]
 Weight = Annotated[float, Within("[0, 1000]")]  # of a length among others
 
-# Tokens of a caption on average, the start counted, by most objects in a scene: for costs, from 6,000 scenes (a test
-# counts again).
+# Tokens of a caption on average, the start counted, by most objects in a scene: for costs, from
+# 6,000 scenes (a test counts again).
 TOKENS: dict[int, dict[str, float]] = {
     1: {"long": 19.9, "medium": 10.7, "short": 6.0},
     2: {"long": 24.2, "medium": 13.9, "short": 6.6},
@@ -63,7 +63,11 @@ class MixedStyles(slots.CaptionFiller):
 
     def tokens(self, max_objects: int) -> float:
         tokens = TOKENS[max_objects]
-        weighed = self.long * tokens["long"] + self.medium * tokens["medium"] + self.short * tokens["short"]
+        weighed = (
+            self.long * tokens["long"]
+            + self.medium * tokens["medium"]
+            + self.short * tokens["short"]
+        )
         return weighed / (self.long + self.medium + self.short)
 
     def build(self, ctx: Any) -> Any:
@@ -73,7 +77,8 @@ class MixedStyles(slots.CaptionFiller):
 
 
 class NamedCaptions(slots.CaptionFiller):
-    """Captions of the user's own pictures by name, one whenever a sample is read, chosen by weight."""
+    """Captions of the user's own pictures by name, one whenever a sample is read, chosen by
+    weight."""
 
     kind: ClassVar[str] = "named_captions"
     names: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -82,7 +87,10 @@ class NamedCaptions(slots.CaptionFiller):
     @model_validator(mode="after")
     def _paired(self) -> "NamedCaptions":
         if self.weights and (len(self.names) != len(self.weights) or sum(self.weights) <= 0):
-            raise ValueError(f"one weight per name, not all zero: found {len(self.names)} names and {self.weights}")
+            raise ValueError(
+                f"one weight per name, not all zero: found {len(self.names)} names and"
+                f" {self.weights}"
+            )
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"a caption is named twice in {self.names}")
         return self
@@ -112,7 +120,8 @@ class World(slots.SourceFiller):
     max_objects: Literal[1, 2, 3] = 3
 
     mislabelled: Share = 0.0  # planted: captions that describe another scene
-    crop: Annotated[float, Within("[0, 0.5]")] = 0.0  # largest share of a side that is cut away, at a keyed corner
+    #: largest share of a side that is cut away, at a keyed corner
+    crop: Annotated[float, Within("[0, 0.5]")] = 0.0
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.source import WorldSource
@@ -137,8 +146,11 @@ class World(slots.SourceFiller):
         return self.crop > 0
 
     def held_out(self, split: str, count: int) -> "World":
-        """Another split of the same world to judge by: real, whole, truly captioned, unfiltered, whatever is trained on."""
-        return World.model_validate({"domain": "real", "split": split, "count": count, "max_objects": self.max_objects})
+        """Another split of the same world to judge by: real, whole, truly captioned, unfiltered,
+        whatever is trained on."""
+        return World.model_validate(
+            {"domain": "real", "split": split, "count": count, "max_objects": self.max_objects}
+        )
 
     def glimpse(self, size: int, count: int) -> Any:
         """Of a filtered world too: what is dropped there is dropped for its caption."""
@@ -157,7 +169,8 @@ class World(slots.SourceFiller):
 
 
 class Filtered(World):
-    """The world without the pairs whose picture and caption fit least; `count` is before the filter."""
+    """The world without the pairs whose picture and caption fit least; `count` is before the
+    filter."""
 
     kind: ClassVar[str] = "filtered_world"
     drop: Fraction = 0.1  # share of the pairs that goes, worst first
@@ -172,7 +185,9 @@ class Filtered(World):
                 "a filtered source cannot be built here: nothing keeps the scores of its pairs",
                 "build it through a Feed, or hand over a context that has a `cache`",
             )
-        scores = cache.scores(inner, ctx.run.data.caption.build(ctx), self.asset, getattr(ctx, "say", None))
+        scores = cache.scores(
+            inner, ctx.run.data.caption.build(ctx), self.asset, getattr(ctx, "say", None)
+        )
         return FilteredSource(inner, keep_best(scores, self.drop))
 
     def hashes(self) -> dict[str, str]:
@@ -182,10 +197,12 @@ class Filtered(World):
 
 
 class RecaptionedWorld(World):
-    """The world's pictures with the captions of the shipped captioner, which looks at the pixels and at nothing else."""
+    """The world's pictures with the captions of the shipped captioner, which looks at the pixels
+    and at nothing else."""
 
     kind: ClassVar[str] = "recaptioned_world"
-    drawn: bool = True  # words drawn by their probability: one thing is told in several ways; else the likeliest
+    #: words drawn by their probability: one thing is told in several ways; else the likeliest
+    drawn: bool = True
 
     def build(self, ctx: Any) -> Any:
         from fulcrum.data.mix import RecaptionedSource
@@ -197,8 +214,13 @@ class RecaptionedWorld(World):
                 "a recaptioned source cannot be built here: nothing keeps its captions",
                 "build it through a Feed, or hand over a context that has a `cache`",
             )
-        names = [name for name in self.caption_names() if name in ctx.run.data.caption.caption_names()]
-        captions = {name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None)) for name in names}
+        names = [
+            name for name in self.caption_names() if name in ctx.run.data.caption.caption_names()
+        ]
+        captions = {
+            name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None))
+            for name in names
+        }
         return RecaptionedSource(inner, captions, f"{asset_hash('captioner')} {self.drawn}")
 
     def hashes(self) -> dict[str, str]:
@@ -208,7 +230,8 @@ class RecaptionedWorld(World):
 
 
 class Folder(slots.SourceFiller):
-    """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it, not where it lies."""
+    """The user's pictures: a folder that `fulcrum data import` wrote. The key holds what is in it,
+    not where it lies."""
 
     kind: ClassVar[str] = "folder"
     has_scenes: ClassVar[bool] = False  # nobody knows what is to be seen where
@@ -233,8 +256,13 @@ class Folder(slots.SourceFiller):
         from fulcrum.data.buckets import open_pictures
 
         run = ctx.run
-        unit = lcm(run.encode.codec.stride * run.model.patch, *(teacher.patch for teacher in run.encode.teachers))
-        source = open_pictures(self.path, self.split, run.data.size, self.count, run.budget.batch, unit)
+        unit = lcm(
+            run.encode.codec.stride * run.model.patch,
+            *(teacher.patch for teacher in run.encode.teachers),
+        )
+        source = open_pictures(
+            self.path, self.split, run.data.size, self.count, run.budget.batch, unit
+        )
         say = getattr(ctx, "say", None)
         if say and hasattr(source, "shapes_in_words"):
             say(source.shapes_in_words())
@@ -246,7 +274,11 @@ class Folder(slots.SourceFiller):
         return there if self.count is None else min(there, self.count)
 
     def geometry_missing(self) -> str | None:
-        return None if _ledger(self.path) else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
+        return (
+            None
+            if _ledger(self.path)
+            else f"{self.path} has no ledger: nobody knows what its pictures were cut from"
+        )
 
     def geometry_varies(self) -> bool:
         from fulcrum.data.stores.importing import changes_of
@@ -256,20 +288,28 @@ class Folder(slots.SourceFiller):
 
     def held_out(self, split: str, count: int) -> "Folder":
         """Pictures that the import held out, square; fewer than asked where there are fewer."""
-        return SquareFolder.model_validate({"path": self.judged or self.path, "split": split, "count": count})
+        return SquareFolder.model_validate(
+            {"path": self.judged or self.path, "split": split, "count": count}
+        )
 
     def glimpse(self, size: int, count: int) -> Any:
         """Of the square ones, where there are several shapes."""
         import numpy as np
 
-        source = SquareFolder(path=self.path, split=self.split, count=min(count, self.count or count)).at_size(size)
+        source = SquareFolder(
+            path=self.path, split=self.split, count=min(count, self.count or count)
+        ).at_size(size)
         return source.read(np.arange(len(source))).images
 
     def hashes(self) -> dict[str, str]:
         return _content(self.path) | ({} if self.judged is None else _content(self.judged))
 
     def identity(self) -> dict[str, Any]:
-        judged = {} if self.judged is None else {"judged_content": next(iter(_content(self.judged).values()))}
+        judged = (
+            {}
+            if self.judged is None
+            else {"judged_content": next(iter(_content(self.judged).values()))}
+        )
         return {"split": self.split, "count": self.count, **judged}
 
 
@@ -286,12 +326,14 @@ class SquareFolder(Folder):
 
         about = _about(self.path)
         several = self.split == "train" and len(about["buckets"]) > 1
-        return FolderSource(self.path, self.split, size, self.count, shape=(about["size"],) * 2 if several else None)
+        return FolderSource(
+            self.path, self.split, size, self.count, shape=(about["size"],) * 2 if several else None
+        )
 
 
 class FilteredFolder(Folder):
-    """The user's pictures without the pairs whose picture and caption fit least, by the user's own scores: the embedded
-    scorer reads the embedded world only."""
+    """The user's pictures without the pairs whose picture and caption fit least, by the user's own
+    scores: the embedded scorer reads the embedded world only."""
 
     kind: ClassVar[str] = "filtered_folder"
     scores: str  # a table of rows and scores: data/store/scores.py
@@ -325,8 +367,9 @@ class FilteredFolder(Folder):
 
 
 class Mix(slots.SourceFiller):
-    """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one of weight 1, whatever
-    their sizes. Judged by the held-out pictures of the first. Where one holds several shapes, whole batches are dealt."""
+    """Several imported folders, mixed by weight: a source of weight 2 is seen twice as often as one
+    of weight 1, whatever their sizes. Judged by the held-out pictures of the first. Where one holds
+    several shapes, whole batches are dealt."""
 
     kind: ClassVar[str] = "mix"
     has_scenes: ClassVar[bool] = False
@@ -341,7 +384,10 @@ class Mix(slots.SourceFiller):
     @model_validator(mode="after")
     def _paired(self) -> "Mix":
         if len(self.paths) != len(self.weights):
-            raise ValueError(f"one weight per path: found {len(self.paths)} paths and {len(self.weights)} weights")
+            raise ValueError(
+                f"one weight per path: found {len(self.paths)} paths and {len(self.weights)}"
+                " weights"
+            )
         return self
 
     def build(self, ctx: Any) -> Any:
@@ -359,7 +405,9 @@ class Mix(slots.SourceFiller):
         return tuple(name for name in named[0] if all(name in others for others in named))
 
     def geometry_missing(self) -> str | None:
-        return next((why for path in self.paths if (why := Folder(path=path).geometry_missing())), None)
+        return next(
+            (why for path in self.paths if (why := Folder(path=path).geometry_missing())), None
+        )
 
     def geometry_varies(self) -> bool:
         return any(Folder(path=path).geometry_varies() for path in self.paths)
@@ -371,7 +419,10 @@ class Mix(slots.SourceFiller):
         return {name: value for path in self.paths for name, value in _content(path).items()}
 
     def identity(self) -> dict[str, Any]:
-        return {"contents": [next(iter(_content(path).values())) for path in self.paths], "weights": self.weights}
+        return {
+            "contents": [next(iter(_content(path).values())) for path in self.paths],
+            "weights": self.weights,
+        }
 
 
 def _absolute(path: str) -> str:
@@ -404,10 +455,13 @@ def _ledger(path: str) -> dict[str, Any]:
 
 
 def varied_captions(source: slots.SourceFiller) -> MixedStyles | None:
-    """All lengths that every picture of a source is captioned with, by their usual weights; None where there is but one."""
+    """All lengths that every picture of a source is captioned with, by their usual weights; None
+    where there is but one."""
     usual, names = MixedStyles(), source.caption_names()
     lengths = get_args(Style) if names is None else names
-    weights = {style: getattr(usual, style) if style in lengths else 0.0 for style in get_args(Style)}
+    weights = {
+        style: getattr(usual, style) if style in lengths else 0.0 for style in get_args(Style)
+    }
     return MixedStyles(**weights) if sum(weight > 0 for weight in weights.values()) > 1 else None
 
 
@@ -418,4 +472,14 @@ def caption_tokens(source: slots.SourceFiller, caption: slots.CaptionFiller) -> 
     return None
 
 
-FILLERS = (World, Filtered, RecaptionedWorld, Folder, FilteredFolder, Mix, OneStyle, MixedStyles, NamedCaptions)
+FILLERS = (
+    World,
+    Filtered,
+    RecaptionedWorld,
+    Folder,
+    FilteredFolder,
+    Mix,
+    OneStyle,
+    MixedStyles,
+    NamedCaptions,
+)

@@ -30,7 +30,9 @@ def data_card(sources: Sequence[WorldSource], chooser: Chooser | None = None) ->
     card: dict[str, Any] = {
         "generator": "fulcrum world",
         "version": v.WORLD_VERSION,
-        "sources": [_facts(source, chosen) for source, chosen in zip(sources, looked_at, strict=True)],
+        "sources": [
+            _facts(source, chosen) for source, chosen in zip(sources, looked_at, strict=True)
+        ],
         "overlap": _overlap(looked_at),
     }
     if chooser is not None:
@@ -42,7 +44,10 @@ def data_card(sources: Sequence[WorldSource], chooser: Chooser | None = None) ->
 def _facts(source: WorldSource, chosen: Scenes) -> dict[str, Any]:
     def shares(values: np.ndarray[Any, Any], words: Sequence[str]) -> dict[str, float]:
         counts = np.bincount(values[values >= 0].ravel(), minlength=len(words))
-        return {word: round(float(n) / max(int(counts.sum()), 1), 4) for word, n in zip(words, counts, strict=True)}
+        return {
+            word: round(float(n) / max(int(counts.sum()), 1), 4)
+            for word, n in zip(words, counts, strict=True)
+        }
 
     return {
         "split": source.split,
@@ -52,7 +57,10 @@ def _facts(source: WorldSource, chosen: Scenes) -> dict[str, Any]:
         "max_objects": source.max_objects,
         "fingerprint": source.fingerprint(),
         "looked_at": len(chosen),
-        "mislabelled": {"share": source.mislabelled, "planted": int(source.planted(chosen.index).sum())},
+        "mislabelled": {
+            "share": source.mislabelled,
+            "planted": int(source.planted(chosen.index).sum()),
+        },
         "distinct_descriptions": len(np.unique(chosen.signature())),
         "proportions": {
             "objects": shares(chosen.count - 1, ("1", "2", "3")),
@@ -73,12 +81,16 @@ def _overlap(looked_at: Sequence[Scenes]) -> dict[str, Any]:
     for chosen in looked_at:
         seen.setdefault(chosen.split, []).append(chosen.signature())
     merged = {split: np.unique(np.concatenate(parts)) for split, parts in seen.items()}
-    shared = {f"{a} and {b}": int(np.intersect1d(merged[a], merged[b]).size) for a, b in combinations(merged, 2)}
+    shared = {
+        f"{a} and {b}": int(np.intersect1d(merged[a], merged[b]).size)
+        for a, b in combinations(merged, 2)
+    }
     return {"shared_descriptions": shared, "disjoint": not any(shared.values())}
 
 
 # --------------------------------------------------------------------------------------------------
-# Sheets of captioned pictures to look at: of the world's splits, of an imported data set's, or of what was drawn.
+# Sheets of captioned pictures to look at: of the world's splits, of an imported data set's, or of
+# what was drawn.
 
 
 COLUMNS, SIDE, GAP, HEAD, LINES, LINE = 6, 128, 12, 24, 11, 13
@@ -89,7 +101,9 @@ Captioned = tuple[Image.Image, str]
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int = COLUMNS, side: int = SIDE) -> Path:
+def draw_sheet(
+    to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int = COLUMNS, side: int = SIDE
+) -> Path:
     """Write a PNG: under each title one row of pictures with their captions below."""
     to.parent.mkdir(parents=True, exist_ok=True)
     captioned_sheet(list(rows.items()), columns, side).save(to, format="PNG")
@@ -99,14 +113,20 @@ def draw_sheet(to: Path, rows: Mapping[str, Sequence[Captioned]], columns: int =
 def captioned_sheet(
     rows: Sequence[tuple[str, Sequence[Captioned]]], columns: int, side: int, lines: int = LINES
 ) -> Image.Image:
-    """Under each title one row of pictures with at most so many lines of caption below; a cell is `side` pixels wide and
-    high, or as the largest picture is. Titles and captions are wrapped by how wide their letters are."""
+    """Under each title one row of pictures with at most so many lines of caption below; a cell is
+    `side` pixels wide and high, or as the largest picture is. Titles and captions are wrapped by
+    how wide their letters are."""
     font, title_font = ImageFont.load_default(11), ImageFont.load_default(13)
     sizes = [picture.size for _, pictures in rows for picture, _ in pictures]
-    across, down = (max([side, *lengths]) for lengths in zip(*sizes, strict=True)) if sizes else (side, side)
+    across, down = (
+        (max([side, *lengths]) for lengths in zip(*sizes, strict=True)) if sizes else (side, side)
+    )
     wide = max(across, LEAST) + 2 * GAP
     titles = [_lines(title, columns * wide - 2 * GAP, TITLE_LINES, title_font) for title, _ in rows]
-    captions = [[_lines(caption, wide - GAP, lines, font) for _, caption in pictures] for _, pictures in rows]
+    captions = [
+        [_lines(caption, wide - GAP, lines, font) for _, caption in pictures]
+        for _, pictures in rows
+    ]
     under = [max(map(len, texts), default=0) * LINE for texts in captions]
     over = [HEAD + max(len(title) - 1, 0) * TITLE_LINE for title in titles]
     heights = [head + down + GAP // 2 + foot + GAP for head, foot in zip(over, under, strict=True)]
@@ -125,8 +145,13 @@ def captioned_sheet(
 
 
 def _lines(text: str, pixels: int, most: int, font: Font) -> list[str]:
-    """A text in lines that are not wider than so many pixels; of more lines than there may be the last ends with a mark."""
-    wrapped = [part for line in text[: most * pixels].splitlines() for part in _wrapped(shown(line), pixels, font)]
+    """A text in lines that are not wider than so many pixels; of more lines than there may be the
+    last ends with a mark."""
+    wrapped = [
+        part
+        for line in text[: most * pixels].splitlines()
+        for part in _wrapped(shown(line), pixels, font)
+    ]
     if len(wrapped) <= most:
         return wrapped
     last = wrapped[most - 1]
@@ -152,7 +177,11 @@ def _wrapped(line: str, pixels: int, font: Font) -> list[str]:
 
 
 def world_sheet(
-    to: Path, sources: Sequence[WorldSource], chooser: Chooser | None = None, columns: int = COLUMNS, side: int = SIDE
+    to: Path,
+    sources: Sequence[WorldSource],
+    chooser: Chooser | None = None,
+    columns: int = COLUMNS,
+    side: int = SIDE,
 ) -> Path:
     """Scenes of each source, drawn at `side` pixels whatever the source's own size."""
     rows: dict[str, Sequence[Captioned]] = {}
@@ -162,13 +191,15 @@ def world_sheet(
         texts = shown.prompts(chooser or Chooser(), samples.ids)
         wrong = f", {source.mislabelled:.0%} mislabelled" if source.mislabelled else ""
         rows[f"{source.split}, {source.domain}: {len(source):,} scenes{wrong}"] = [
-            (Image.fromarray(pixels.transpose(1, 2, 0)), text) for pixels, text in zip(samples.images, texts, strict=True)
+            (Image.fromarray(pixels.transpose(1, 2, 0)), text)
+            for pixels, text in zip(samples.images, texts, strict=True)
         ]
     return draw_sheet(to, rows, columns, side)
 
 
 def store_sheet(to: Path, folder: Path) -> Path:
-    """Pictures of each split of an imported data set; which ones is drawn by number: the same ones every time."""
+    """Pictures of each split of an imported data set; which ones is drawn by number: the same ones
+    every time."""
     store, rows = PictureStore(folder), dict[str, Sequence[Captioned]]()
     for name in SPLITS:
         numbers = store.split(name)

@@ -11,29 +11,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.data.captions import Chooser
-from fulcrum.data.world.scene import DOMAINS, MAX_OBJECTS, SMALLEST, SPLITS, WORLD_VERSION, Scenes, render, scenes
+from fulcrum.data.world.scene import (
+    DOMAINS,
+    MAX_OBJECTS,
+    SMALLEST,
+    SPLITS,
+    WORLD_VERSION,
+    Scenes,
+    render,
+    scenes,
+)
 from fulcrum.data.world.words import STYLES, captions
 from fulcrum.spec.keyed import Keys, bits, key, scramble, uniform
 
 # --------------------------------------------------------------------------------------------------
-# The global order of samples: a pure function of (count, seed, position), whatever processes read it.
+# The global order of samples: a pure function of (count, seed, position), whatever processes read
+# it.
 #
-# Each epoch is a keyed permutation that is computed where it is asked for (a Feistel network with cycle walking): no index of
-# the samples is in memory, and a hundred million samples cost what a thousand do.
+# Each epoch is a keyed permutation that is computed where it is asked for (a Feistel network with
+# cycle walking): no index of the samples is in memory, and a hundred million samples cost what a
+# thousand do.
 #
 # B places.
 
 
-ROUNDS = 14  # 6 shuffle a thousand samples well; from 14 on all orders of six samples are equally likely
-BLOCK = 1024  # places that are computed together: 32 of them would take half as long, by numpy's calls alone
+# 6 shuffle a thousand samples well; from 14 on all orders of six samples are equally likely
+ROUNDS = 14
+# places that are computed together: 32 of them would take half as long, by numpy's calls alone
+BLOCK = 1024
 
 
 def _rounds(numbers: Keys, rows: int, columns: int, keys: Keys) -> Keys:
-    """(B,) a permutation of 0 ... rows * columns - 1: a number is a cell of a grid, and in turns its row is moved by an
-    amount that its column and a key decide, and its column by one of its row. Each move can be undone: a bijection."""
+    """(B,) a permutation of 0 ... rows * columns - 1: a number is a cell of a grid, and in turns
+    its row is moved by an amount that its column and a key decide, and its column by one of its
+    row. Each move can be undone: a bijection."""
     row, column = np.divmod(numbers, np.uint64(columns))
     for by_column, by_row in keys.reshape(-1, 2):
-        row = (row + (scramble(column + by_column) >> np.uint64(1))) % np.uint64(rows)  # 63 bits: the sum must not wrap
+        # 63 bits: the sum must not wrap
+        row = (row + (scramble(column + by_column) >> np.uint64(1))) % np.uint64(rows)
         column = (column + (scramble(row + by_row) >> np.uint64(1))) % np.uint64(columns)
     return row * np.uint64(columns) + column
 
@@ -41,8 +56,9 @@ def _rounds(numbers: Keys, rows: int, columns: int, keys: Keys) -> Keys:
 def permuted(count: int, keys: Keys, places: NDArray[np.int64]) -> NDArray[np.int64]:
     """(B,) what stands at these places of a permutation of 0 ... count - 1.
 
-    The grid is as square as it can be and has fewer than one row of cells too many. A number that lands on one of those
-    goes through the rounds again until it does not (cycle walking), which keeps the bijection."""
+    The grid is as square as it can be and has fewer than one row of cells too many. A number that
+    lands on one of those goes through the rounds again until it does not (cycle walking), which
+    keeps the bijection."""
     rows = isqrt(count - 1) + 1
     columns = -(-count // rows)
     numbers = _rounds(places.astype(np.uint64), rows, columns, keys)
@@ -51,7 +67,8 @@ def permuted(count: int, keys: Keys, places: NDArray[np.int64]) -> NDArray[np.in
     return numbers.astype(np.int64)
 
 
-@lru_cache(maxsize=128)  # 8 kB each: that of validation, and of every source of a mix and every bucket
+# 8 kB each: that of validation, and of every source of a mix and every bucket
+@lru_cache(maxsize=128)
 def _block(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
     """The samples at places block * BLOCK ... of an epoch."""
     places = np.arange(block * BLOCK, min((block + 1) * BLOCK, count), dtype=np.int64)
@@ -63,10 +80,13 @@ def _block(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
 def order(count: int, seed: int, position: int, rows: int) -> NDArray[np.int64]:
     """Sample numbers at positions position, ..., position + rows - 1.
 
-    Each epoch visits all `count` samples once, in a permutation keyed by (seed, epoch); a batch may span epochs.
+    Each epoch visits all `count` samples once, in a permutation keyed by (seed, epoch); a batch may
+    span epochs.
     """
     if count < 1 or position < 0 or rows < 0:
-        raise ValueError(f"expected count >= 1, position >= 0, rows >= 0; found {count}, {position}, {rows}")
+        raise ValueError(
+            f"expected count >= 1, position >= 0, rows >= 0; found {count}, {position}, {rows}"
+        )
     parts, end = [np.zeros(0, np.int64)], position + rows
     while position < end:
         epoch, place = divmod(position, count)
@@ -77,9 +97,12 @@ def order(count: int, seed: int, position: int, rows: int) -> NDArray[np.int64]:
 
 
 def order_of(source: Any, seed: int, position: int, rows: int) -> NDArray[np.int64]:
-    """The global order of a source: its own, where it deals positions itself as a mix does, else all samples in turn."""
+    """The global order of a source: its own, where it deals positions itself as a mix does, else
+    all samples in turn."""
     own = getattr(source, "order", None)
-    return own(seed, position, rows) if own is not None else order(len(source), seed, position, rows)
+    return (
+        own(seed, position, rows) if own is not None else order(len(source), seed, position, rows)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -89,7 +112,8 @@ def order_of(source: Any, seed: int, position: int, rows: int) -> NDArray[np.int
 
 
 Ids = NDArray[np.integer[Any]]
-_ELSEWHERE = 2**40  # scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere
+# scene numbers beyond any source: what a wrong caption speaks of is drawn nowhere
+_ELSEWHERE = 2**40
 
 
 class Samples(NamedTuple):
@@ -102,13 +126,14 @@ def require_inside(index: Ids, count: int, what: str = "source") -> None:
     """Refuse numbers of samples that are not there."""
     if index.size and (int(index.min()) < 0 or int(index.max()) >= count):
         raise IndexError(
-            f"this {what} holds samples 0 to {count - 1}; asked for {int(index.min())} to {int(index.max())}: "
-            "raise its count or wrap the index with fulcrum.data.source"
+            f"this {what} holds samples 0 to {count - 1}; asked for {int(index.min())} to"
+            f" {int(index.max())}: raise its count or wrap the index with fulcrum.data.source"
         )
 
 
 class Source(Protocol):
-    """Samples by number. Equal fingerprints promise equal samples: caches and run keys are built on it."""
+    """Samples by number. Equal fingerprints promise equal samples: caches and run keys are built on
+    it."""
 
     def __len__(self) -> int: ...
 
@@ -120,15 +145,17 @@ class Source(Protocol):
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]: ...
 
-    def geometry(self, index: Ids) -> NDArray[np.float32]: ...  # (B, 4); asked only of a source whose record tells it
+    # (B, 4); asked only of a source whose record tells it
+    def geometry(self, index: Ids) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
 class WorldSource:
     """The first `count` scenes of one split of the embedded world, drawn in one domain at one size.
 
-    A share of the pictures can be `mislabelled`: drawn as ever, captioned as another scene. The truth stays known.
-    With `crop` a picture is a part of a larger one: captions and scenes still speak of the whole.
+    A share of the pictures can be `mislabelled`: drawn as ever, captioned as another scene. The
+    truth stays known. With `crop` a picture is a part of a larger one: captions and scenes still
+    speak of the whole.
     """
 
     split: str
@@ -166,14 +193,18 @@ class WorldSource:
         return scenes(self.split, index, self.max_objects)
 
     def planted(self, index: Ids) -> NDArray[np.bool_]:
-        """(B,) which samples carry a wrong caption: keyed by the sample, so a larger share only adds to a smaller."""
+        """(B,) which samples carry a wrong caption: keyed by the sample, so a larger share only
+        adds to a smaller."""
         keys = key("mislabelled", WORLD_VERSION, self.split, self.max_objects, np.asarray(index))
         return uniform(keys, 1)[:, 0] < self.mislabelled
 
     def described(self, index: Ids) -> Scenes:
-        """What the captions speak of: the drawn scene, or another one where the sample is mislabelled."""
+        """What the captions speak of: the drawn scene, or another one where the sample is
+        mislabelled."""
         drawn = self.scenes(index)
-        wrong = np.flatnonzero(self.planted(drawn.index)) if self.mislabelled else np.zeros(0, np.int64)
+        wrong = (
+            np.flatnonzero(self.planted(drawn.index)) if self.mislabelled else np.zeros(0, np.int64)
+        )
         if not len(wrong):
             return drawn
         other, again = drawn.index[wrong], np.arange(len(wrong))
@@ -188,7 +219,8 @@ class WorldSource:
         return chooser.prompts(self.described(index), np.asarray(index))
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
-        """(B, 4) side of the whole picture, twice, and top and left of the part that is read: keyed by the sample."""
+        """(B, 4) side of the whole picture, twice, and top and left of the part that is read: keyed
+        by the sample."""
         index = np.asarray(index)
         most = round(self.size / (1 - self.crop)) - self.size  # pixels that may be cut from a side
         u = uniform(key("crop", WORLD_VERSION, self.split, self.max_objects, index), 3)
@@ -198,7 +230,11 @@ class WorldSource:
 
     def read(self, index: Ids) -> Samples:
         chosen = self.scenes(index)
-        images = self._cropped(chosen) if self.crop else render(chosen, self.size, self.domain, self.threads)
+        images = (
+            self._cropped(chosen)
+            if self.crop
+            else render(chosen, self.size, self.domain, self.threads)
+        )
         return Samples(images, chosen, chosen.index)
 
     def _cropped(self, chosen: Scenes) -> NDArray[np.uint8]:
@@ -209,11 +245,14 @@ class WorldSource:
             rows = np.flatnonzero(sides == side)
             whole = render(chosen.take(rows), int(side), self.domain, self.threads)
             for row, picture in zip(rows, whole, strict=True):
-                images[row] = picture[:, tops[row] : tops[row] + self.size, lefts[row] : lefts[row] + self.size]
+                images[row] = picture[
+                    :, tops[row] : tops[row] + self.size, lefts[row] : lefts[row] + self.size
+                ]
         return images
 
     def fingerprint(self) -> str:
-        """Hash of version and settings, and of some pictures and captions: a changed generator cannot keep it."""
+        """Hash of version and settings, and of some pictures and captions: a changed generator
+        cannot keep it."""
         probe = np.unique(np.linspace(0, self.count - 1, 8).astype(np.int64))
         samples = self.read(probe)
         settings = {

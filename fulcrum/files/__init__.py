@@ -1,1 +1,2 @@
-"""Bytes on disk: atomic writes, locks, hashes, sealed JSON, records; safety is written here, once."""
+"""Bytes on disk: atomic writes, locks, hashes, sealed JSON, records; safety is written here,
+once."""

@@ -1,6 +1,8 @@
-"""Files and folders that appear whole or not at all: written aside in the same folder, flushed, renamed.
+"""Files and folders that appear whole or not at all: written aside in the same folder, flushed,
+renamed.
 
-What is being written is called .NAME.PID-TOKEN.writing and is held by a lock: so `sweep` knows what a killed process left.
+What is being written is called .NAME.PID-TOKEN.writing and is held by a lock: so `sweep` knows what
+a killed process left.
 """
 
 import errno
@@ -21,13 +23,16 @@ from fulcrum.spec.errors import BadInput
 
 _ASIDE = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.writing", re.DOTALL)
 _LONGEST = 200  # bytes of a name that its aside repeats: a file system takes 255
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # by a folder with something in it, by a file
+# by a folder with something in it, by a file
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 _RIGHTS = 0o666  # of a file: to read and write it, less what the umask takes
-FRESH = 60.0  # seconds in which something aside is never swept: its writer may not have locked it yet
+# seconds in which something aside is never swept: its writer may not have locked it yet
+FRESH = 60.0
 
 
 def write_atomic(path: Path, data: bytes | str, *, flush: bool = True) -> None:
-    """Write a whole file. A link that stands there is replaced, not followed; text is UTF-8, line ends as they are.
+    """Write a whole file. A link that stands there is replaced, not followed; text is UTF-8, line
+    ends as they are.
 
     `flush=False` where a power cut may cost the file and it is written often.
     """
@@ -36,7 +41,8 @@ def write_atomic(path: Path, data: bytes | str, *, flush: bool = True) -> None:
 
 
 def write_new(path: Path, data: bytes) -> Path:
-    """Write a file where none stands, and say where: of a name that is taken the next free number, NAME-2, NAME-3."""
+    """Write a file where none stands, and say where: of a name that is taken the next free number,
+    NAME-2, NAME-3."""
     for name in chain([path.name], (f"{path.stem}-{number}{path.suffix}" for number in count(2))):
         place = path.with_name(name)
         with suppress(FileExistsError):
@@ -58,8 +64,12 @@ def write_json(path: Path, value: Any, *, flush: bool = True) -> None:
 
 @contextmanager
 def atomic_file(path: Path, *, flush: bool = True) -> Iterator[BinaryIO]:
-    """A binary file to write to; it becomes `path` when the block ends, and goes if the block fails."""
-    with atomic_path(path, flush=flush) as aside, open(open_regular(aside, os.O_WRONLY), "wb") as stream:
+    """A binary file to write to; it becomes `path` when the block ends, and goes if the block
+    fails."""
+    with (
+        atomic_path(path, flush=flush) as aside,
+        open(open_regular(aside, os.O_WRONLY), "wb") as stream,
+    ):
         yield stream
 
 
@@ -68,12 +78,14 @@ def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
     """As `atomic_file`, for a library that wants a path: an empty file that it may write to."""
     aside = _aside(path)
     with naming(path, aside):
-        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)  # less what the umask takes
+        # less what the umask takes
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
         with naming(path, aside):
             _hold(handle)
             yield aside
-            aside.chmod(os.fstat(handle).st_mode & _RIGHTS)  # a library may have put a file of its own there, for us alone
+            # a library may have put a file of its own there, for us alone
+            aside.chmod(os.fstat(handle).st_mode & _RIGHTS)
             if flush:
                 _flush(aside)
             os.replace(aside, path)
@@ -90,7 +102,8 @@ def atomic_path(path: Path, *, flush: bool = True) -> Iterator[Path]:
 def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> Iterator[Path]:
     """An empty folder to fill; it becomes `final` when the block ends, and goes if the block fails.
 
-    What stands at `final` is an OSError, or with `replace` makes way (between two renames there is none for a moment).
+    What stands at `final` is an OSError, or with `replace` makes way (between two renames there is
+    none for a moment).
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     aside, former = _aside(final), _aside(final)
@@ -109,7 +122,8 @@ def folder_atomic(final: Path, *, flush: bool = True, replace: bool = False) -> 
             os.rename(aside, final)
             if flush:
                 _flush(final.parent.resolve())
-        with suppress(OSError):  # the new folder is in place: `sweep` may have more luck with the old one
+        # the new folder is in place: `sweep` may have more luck with the old one
+        with suppress(OSError):
             remove(former)
     except BaseException:
         with suppress(OSError):  # what went wrong first is what a person must see
@@ -142,8 +156,8 @@ def name_folder(made: Path, final: Path) -> None:
 
 
 def sweep(folder: Path, *, fresh: float = FRESH) -> list[Path]:
-    """Remove what killed writers left in a folder, and say what; what is being written now stays. `fresh=0` for whoever
-    holds the lock of the folder: nobody else is about to write there."""
+    """Remove what killed writers left in a folder, and say what; what is being written now stays.
+    `fresh=0` for whoever holds the lock of the folder: nobody else is about to write there."""
     gone = abandoned(folder, fresh) if folder.is_dir() else []
     for path in gone:
         remove(path)
@@ -151,7 +165,8 @@ def sweep(folder: Path, *, fresh: float = FRESH) -> list[Path]:
 
 
 def remove_at_once(folder: Path) -> None:
-    """Remove a folder so that a kill on the way leaves it whole or not there; what is left of it then is `sweep`'s."""
+    """Remove a folder so that a kill on the way leaves it whole or not there; what is left of it
+    then is `sweep`'s."""
     aside = _aside(folder)
     os.rename(folder, aside)
     remove(aside)

@@ -1,4 +1,5 @@
-"""Marks in folders: a folder that a command is filling, and a folder that several processes share."""
+"""Marks in folders: a folder that a command is filling, and a folder that several processes
+share."""
 
 import json
 import os
@@ -13,9 +14,11 @@ from fulcrum.files.paths import explained, read_regular
 from fulcrum.spec.errors import BadInput, shown
 
 # --------------------------------------------------------------------------------------------------
-# A folder that a command fills beside its target, known by a mark: a killed command goes on, and nobody's files are lost.
+# A folder that a command fills beside its target, known by a mark: a killed command goes on, and
+# nobody's files are lost.
 #
-# The mark is written first. What was killed before it leaves nothing but an empty lock and empty folders.
+# The mark is written first. What was killed before it leaves nothing but an empty lock and empty
+# folders.
 
 
 LOCK = "lock"
@@ -36,12 +39,17 @@ class BeginMark(NamedTuple):
 
 
 def require_begun(folder: Path, mark: BeginMark) -> None:
-    """Refuse a folder that holds something and was not begun by this command: what is in it would be lost, or mixed up."""
+    """Refuse a folder that holds something and was not begun by this command: what is in it would
+    be lost, or mixed up."""
     strange = [name for name in sorted(_names(folder)) if not _of_a_beginning(folder / name)]
-    if not strange or _is_marked(folder, mark) or mark.known(folder) or not folder.exists():  # another may just have ended
+    # another may just have ended
+    if not strange or _is_marked(folder, mark) or mark.known(folder) or not folder.exists():
         return
     raise BadInput(
-        shown(f"{folder} holds '{strange[0]}' and is not the beginning of this {mark.work}, which would work there"),
+        shown(
+            f"{folder} holds '{strange[0]}' and is not the beginning of this {mark.work}, which"
+            " would work there"
+        ),
         "nothing in it was touched: move it away, finish what began it, or choose another target",
     )
 
@@ -49,7 +57,8 @@ def require_begun(folder: Path, mark: BeginMark) -> None:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):  # a file there is told by whoever makes the folder
+    # a file there is told by whoever makes the folder
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
@@ -58,7 +67,11 @@ def _of_a_beginning(path: Path) -> bool:
     try:
         if path.is_symlink():
             return path.name == LOCK  # is refused as it is locked
-        empty = not os.listdir(path) if path.is_dir() else path.name == LOCK and path.stat().st_size == 0
+        empty = (
+            not os.listdir(path)
+            if path.is_dir()
+            else path.name == LOCK and path.stat().st_size == 0
+        )
         return empty or is_aside(path)
     except FileNotFoundError:
         return True
@@ -73,21 +86,26 @@ def _is_marked(folder: Path, mark: BeginMark) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Marks that prove that a folder is one folder: a process leaves one, and whoever else sees its word shares the folder.
+# Marks that prove that a folder is one folder: a process leaves one, and whoever else sees its word
+# shares the folder.
 
 
 PATIENCE = 10.0  # seconds: a network's file system shows new files late
 
 
 class Mark(NamedTuple):
-    """A small file whose name and word nobody can guess: a folder that is only called the same does not hold it."""
+    """A small file whose name and word nobody can guess: a folder that is only called the same does
+    not hold it."""
 
     name: str
     word: str
 
     def stands_in(self, folder: Path) -> bool:
         try:
-            return read_regular(folder / self.name, limit=len(self.word), follow=False) == self.word.encode()
+            return (
+                read_regular(folder / self.name, limit=len(self.word), follow=False)
+                == self.word.encode()
+            )
         except OSError:
             return False
 

@@ -1,6 +1,7 @@
 """Locks between processes: the system frees one when its holder dies, even by kill -9.
 
-The file stays when the lock is let go: were it removed, a third process could lock a new file of the same name.
+The file stays when the lock is let go: were it removed, a third process could lock a new file of
+the same name.
 """
 
 import fcntl
@@ -34,16 +35,19 @@ def locked(
 ) -> Iterator[None]:
     """Hold a lock as long as the block runs; `patience` in seconds, None: for ever.
 
-    A lock held by another process is `kind(busy, busy_hint)`, or `busy_kind` to tell it from a path that cannot be opened
-    (a link, a pipe, a folder, a read-only place): that is `kind(unfit: reason, unfit_hint)`. `holder` is written into the
-    file, for `holder_of`. With `need_locks=False` a file system that knows no locks is no error: then nothing is held.
+    A lock held by another process is `kind(busy, busy_hint)`, or `busy_kind` to tell it from a path
+    that cannot be opened (a link, a pipe, a folder, a read-only place): that is `kind(unfit:
+    reason, unfit_hint)`. `holder` is written into the file, for `holder_of`. With
+    `need_locks=False` a file system that knows no locks is no error: then nothing is held.
     """
     deadline = None if patience is None else time.monotonic() + patience
     while True:
         try:
             handle = open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0))
         except OSError as error:
-            raise kind(f"{unfit or f'{path} cannot be opened'}: {reason(error)}", unfit_hint) from None
+            raise kind(
+                f"{unfit or f'{path} cannot be opened'}: {reason(error)}", unfit_hint
+            ) from None
         try:
             if not _taken(handle, deadline):
                 raise (busy_kind or kind)(busy or f"another process holds {path}", busy_hint)
@@ -51,7 +55,8 @@ def locked(
             if need_locks:
                 os.close(handle)
                 raise kind(
-                    f"{path} cannot be locked: {reason(error)}", "choose a place on a file system with locks"
+                    f"{path} cannot be locked: {reason(error)}",
+                    "choose a place on a file system with locks",
                 ) from None
         except BaseException:
             os.close(handle)
@@ -61,7 +66,8 @@ def locked(
         os.close(handle)  # removed while we waited for it: what we hold guards nothing
     try:
         if holder is not None:
-            with suppress(OSError):  # the disk is full: whoever writes something that matters says so
+            # the disk is full: whoever writes something that matters says so
+            with suppress(OSError):
                 os.ftruncate(handle, 0)
                 os.write(handle, holder.encode())
         yield

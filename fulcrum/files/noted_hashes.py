@@ -1,4 +1,5 @@
-"""Hashes of large files that belong to others, noted in the user's cache so that weights are not read at every start."""
+"""Hashes of large files that belong to others, noted in the user's cache so that weights are not
+read at every start."""
 
 import os
 import time
@@ -11,12 +12,13 @@ from fulcrum.spec.errors import BadInput, RunFailed
 
 SMALL = 1 << 20  # bytes: hashed anew every time
 RACY = 2.0  # seconds: a file this young may change within one mtime
-_read_here: dict[tuple[str, int, int, int, int], str] = {}  # what this process has read itself, by all that a change moves
+# what this process has read itself, by all that a change moves
+_read_here: dict[tuple[str, int, int, int, int], str] = {}
 
 
 def file_hash(path: Path, fresh: bool = False) -> str:
-    """sha256 of a file; a large one is hashed again only when its size or time changed, or when `fresh`: then a file that
-    changed under an unchanged time is found."""
+    """sha256 of a file; a large one is hashed again only when its size or time changed, or when
+    `fresh`: then a file that changed under an unchanged time is found."""
     stat = path.stat()
     identity = [str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     note = _notes() / (sha256_text(str(identity), 32) + ".json")
@@ -30,15 +32,20 @@ def file_hash(path: Path, fresh: bool = False) -> str:
         _write_note(note, identity, content)
     if is_false:
         raise RunFailed(
-            f"{path} has changed, but its size and time have not: the run's key was made with its old hash",
-            "start the same command again: the new hash is used" if gone else f"remove {note}, and start again",
+            f"{path} has changed, but its size and time have not: the run's key was made with its"
+            " old hash",
+            (
+                "start the same command again: the new hash is used"
+                if gone
+                else f"remove {note}, and start again"
+            ),
         )
     return content
 
 
 def freshly_read(path: Path) -> str:
-    """sha256 of a file's bytes as they are now, whatever was noted. Read once by a process, unless the time of its last
-    change, which nobody can set back, has moved."""
+    """sha256 of a file's bytes as they are now, whatever was noted. Read once by a process, unless
+    the time of its last change, which nobody can set back, has moved."""
     stat = path.stat()
     return _read_here.get(_seen(path, stat)) or _read(path, stat)
 
@@ -59,7 +66,9 @@ def _noted(note: Path, identity: list[Any]) -> str | None:
         content = read_json(note, "")
     except BadInput:  # never noted, or damaged
         return None
-    return str(content["sha256"]) if content.get("file") == identity and "sha256" in content else None
+    return (
+        str(content["sha256"]) if content.get("file") == identity and "sha256" in content else None
+    )
 
 
 def _removed(note: Path) -> bool:

@@ -16,7 +16,12 @@ from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed
 # Opening files: plain files only, and where we write, no link is followed and nothing is emptied.
 
 
-_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link"))
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISLNK, "a link"),
+)
 
 
 def at_home(path: str | Path) -> Path:
@@ -25,22 +30,27 @@ def at_home(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise BadInput(
-            f"{path} begins with a home that nobody here has", "write the whole path, or ./~ for such a name"
+            f"{path} begins with a home that nobody here has",
+            "write the whole path, or ./~ for such a name",
         ) from None
 
 
-def open_regular(path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, follow: bool = False) -> int:
-    """A file descriptor of a plain file, or an OSError whose `strerror` says what stands there instead.
+def open_regular(
+    path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, follow: bool = False
+) -> int:
+    """A file descriptor of a plain file, or an OSError whose `strerror` says what stands there
+    instead.
 
-    A pipe does not make us wait, a link is refused unless `follow`. `flags` may hold O_CREAT, never O_TRUNC: the file
-    would be empty before we could look at it.
+    A pipe does not make us wait, a link is refused unless `follow`. `flags` may hold O_CREAT, never
+    O_TRUNC: the file would be empty before we could look at it.
     """
     if flags & os.O_TRUNC:
         raise ValueError("open_regular never empties a file: write it anew with write_atomic")
     try:
         handle = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW), mode)
     except OSError as error:
-        if error.errno in (errno.ENXIO, 0 if follow else errno.ELOOP) and os.path.lexists(path):  # an unread pipe; a link
+        # an unread pipe; a link
+        if error.errno in (errno.ENXIO, 0 if follow else errno.ELOOP) and os.path.lexists(path):
             raise _unfit(path, os.lstat(path).st_mode) from None
         raise
     kind = os.fstat(handle).st_mode
@@ -63,7 +73,8 @@ def read_regular(path: Path, *, limit: int | None = None, follow: bool = True) -
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Is the open file still the one that `path` names? It may have been removed or replaced meanwhile."""
+    """Is the open file still the one that `path` names? It may have been removed or replaced
+    meanwhile."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except OSError:
@@ -72,7 +83,9 @@ def is_at(handle: int, path: Path) -> bool:
 
 def _unfit(path: Path, mode: int) -> OSError:
     kind = next((name for fits, name in _KINDS if fits(mode)), "a device")
-    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL
+    number = (
+        errno.EISDIR if stat.S_ISDIR(mode) else errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL
+    )
     return OSError(number, f"it is {kind}, expected a plain file", str(path))
 
 
@@ -82,12 +95,20 @@ def _unfit(path: Path, mode: int) -> OSError:
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OF_A_DISK = (*FULL, errno.EIO, errno.EROFS)  # what a write says, and it says not of which file
-_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "bad_alloc", "can't start new thread")
+_NO_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "out of memory",
+    "bad_alloc",
+    "can't start new thread",
+)
 _REMEDIES = {
     **dict.fromkeys(FULL, "make room"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "choose a place that you may use"),
     errno.EISDIR: "move away the folder that stands where a file belongs",
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "move away the file that stands where a folder belongs"),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EEXIST), "move away the file that stands where a folder belongs"
+    ),
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOENT: "is the path right?",
     errno.ELOOP: "put the file itself where the link stands",
@@ -100,12 +121,16 @@ def is_full(error: OSError) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Was there no memory left, whoever says so? torch, the loader of libraries and threads have words of their own."""
+    """Was there no memory left, whoever says so? torch, the loader of libraries and threads have
+    words of their own."""
     said = str(error).lower()
     return (
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
-        or (isinstance(error, OSError | RuntimeError | ImportError) and any(words in said for words in _NO_MEMORY))
+        or (
+            isinstance(error, OSError | RuntimeError | ImportError)
+            and any(words in said for words in _NO_MEMORY)
+        )
     )
 
 
@@ -115,7 +140,8 @@ def reason(error: OSError) -> str:
 
 
 def remedy(error: OSError, then: str = "") -> str:
-    """What helps against an error, followed by what to do `then`; only the latter where nothing is known to help."""
+    """What helps against an error, followed by what to do `then`; only the latter where nothing is
+    known to help."""
     first = _REMEDIES.get(error.errno or 0, "")
     if first and then:
         return f"{first} {then}" if first.endswith("?") else f"{first} and {then}"
@@ -123,27 +149,38 @@ def remedy(error: OSError, then: str = "") -> str:
 
 
 def sentence_and_hint(error: OSError) -> tuple[str, str]:
-    """Message and hint of an error that nobody has put into words: the file, what the system says, what helps."""
+    """Message and hint of an error that nobody has put into words: the file, what the system says,
+    what helps."""
     if error.errno is None:  # not of the system but of a library that derives its own from it
         return f"{type(error).__name__}: {error}", ""
-    where = f"cannot use {os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    where = (
+        f"cannot use {os.fsdecode(error.filename)}: "
+        if isinstance(error.filename, str | bytes)
+        else ""
+    )
     return where + reason(error), remedy(error, "start the same command again")
 
 
 def _number_told(error: Exception) -> int:
-    """The system's number in the words of a library of Rust, as safetensors is; 0: there is none."""
+    """The system's number in the words of a library of Rust, as safetensors is; 0: there is
+    none."""
     told = re.search(r"\(os error (\d+)\)$", str(error))
     return int(told[1]) if told else 0
 
 
 @contextmanager
 def naming(path: Path, *asides: Path) -> Iterator[None]:
-    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files that a person knows. What
-    a library says of the disk in an error of its own becomes an OSError."""
+    """An OSError inside names `path`: a failed write names no file, and its `asides` are no files
+    that a person knows. What a library says of the disk in an error of its own becomes an
+    OSError."""
     try:
         yield
     except OSError as error:
-        given = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else ""
+        given = (
+            os.fsdecode(error.filename)
+            if isinstance(error.filename, str | bytes | os.PathLike)
+            else ""
+        )
         aside = next((str(aside) for aside in asides if given.startswith(str(aside))), None)
         if aside is not None or (error.filename is None and error.errno in _OF_A_DISK):
             error.filename, error.filename2 = str(path) + given.removeprefix(aside or given), None
@@ -156,25 +193,41 @@ def naming(path: Path, *asides: Path) -> Iterator[None]:
 
 
 def refusal(
-    error: OSError, message: str, *, hint: str = "", then: str = "", kind: type[FulcrumError] = RunFailed
+    error: OSError,
+    message: str,
+    *,
+    hint: str = "",
+    then: str = "",
+    kind: type[FulcrumError] = RunFailed,
 ) -> FulcrumError:
-    """`message: reason` with a hint: the given one, else what helps against this error and what to do `then`."""
+    """`message: reason` with a hint: the given one, else what helps against this error and what to
+    do `then`."""
     return kind(f"{message}: {reason(error)}", hint or remedy(error, then))
 
 
 @contextmanager
 def explained(
-    action: str, path: Path, *, message: str = "", hint: str = "", then: str = "", kind: type[FulcrumError] = RunFailed
+    action: str,
+    path: Path,
+    *,
+    message: str = "",
+    hint: str = "",
+    then: str = "",
+    kind: type[FulcrumError] = RunFailed,
 ) -> Iterator[None]:
-    """An OSError inside becomes "cannot ACTION PATH: reason"; `message` replaces the part before the colon."""
+    """An OSError inside becomes "cannot ACTION PATH: reason"; `message` replaces the part before
+    the colon."""
     try:
         yield
     except OSError as error:
-        raise refusal(error, message or f"cannot {action} {path}", hint=hint, then=then, kind=kind) from error
+        raise refusal(
+            error, message or f"cannot {action} {path}", hint=hint, then=then, kind=kind
+        ) from error
 
 
 # --------------------------------------------------------------------------------------------------
-# What is on the disk and is not as it was written: refused in words, set aside, never used and never destroyed.
+# What is on the disk and is not as it was written: refused in words, set aside, never used and
+# never destroyed.
 
 
 ASIDE = "damaged-"  # what the name of everything that was set aside begins with
@@ -192,13 +245,17 @@ def set_aside(path: Path) -> Path:
 
 
 def free_aside(path: Path) -> Path:
-    """Where something damaged can be kept: damaged-NAME, and of what is damaged again damaged-2-NAME, damaged-3-NAME."""
+    """Where something damaged can be kept: damaged-NAME, and of what is damaged again
+    damaged-2-NAME, damaged-3-NAME."""
     names = chain([ASIDE], (f"{ASIDE}{time}-" for time in count(2)))
-    return next(place for name in names if not os.path.lexists(place := path.with_name(name + path.name)))
+    return next(
+        place for name in names if not os.path.lexists(place := path.with_name(name + path.name))
+    )
 
 
 def remove(path: Path) -> None:
-    """Remove whatever stands at a path; of a link the link, not what it names. Nothing there is fine."""
+    """Remove whatever stands at a path; of a link the link, not what it names. Nothing there is
+    fine."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

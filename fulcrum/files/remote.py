@@ -24,13 +24,25 @@ from fulcrum.files.sealed import sha256_text
 from fulcrum.spec.errors import BadInput, FulcrumError, RunFailed, install, shown
 
 # --------------------------------------------------------------------------------------------------
-# Files behind URLs, through fsspec: what is there, and its bytes as a stream. What is told shows no URL's secrets.
+# Files behind URLs, through fsspec: what is there, and its bytes as a stream. What is told shows no
+# URL's secrets.
 
 
 HTTP = ("http", "https")
 MOST_NAMED = 1_000_000  # files that one pattern may name
 MOST_DIGITS = 18  # of a number in a pattern
-MARKS = ("ETag", "etag", "md5", "blob_id", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+MARKS = (
+    "ETag",
+    "etag",
+    "md5",
+    "blob_id",
+    "generation",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "updated",
+    "created",
+)
 LONGEST = 200  # letters of an error that are told
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*[^\s'\"<>]+")
@@ -57,8 +69,10 @@ def split_url(url: str) -> SplitResult:
         return parts
     except ValueError:  # its words may hold the password
         raise BadInput(
-            f"an address that begins with {url.split('://')[0]}:// cannot be read: its host is written wrongly",
-            "expected such as https://host/shard.tar; an IPv6 host stands in [ and ], and in a password / is %2F, ? is %3F",
+            f"an address that begins with {url.split('://')[0]}:// cannot be read: its host is"
+            " written wrongly",
+            "expected such as https://host/shard.tar; an IPv6 host stands in [ and ], and in a"
+            " password / is %2F, ? is %3F",
         ) from None
 
 
@@ -72,11 +86,14 @@ def without_secrets(url: str) -> str:
 
 
 def reason_of(url: str, error: BaseException) -> str:
-    """What an error says of a URL, without secrets of it or of another: they go first, then the text is shortened."""
+    """What an error says of a URL, without secrets of it or of another: they go first, then the
+    text is shortened."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     parts = split_url(url)
     pieces = parts.query.split("&")
-    values = [value for piece in pieces for value in [piece.partition("=")[2]] if len(value) >= _TELLING]
+    values = [
+        value for piece in pieces for value in [piece.partition("=")[2]] if len(value) >= _TELLING
+    ]
     for secret in (parts.netloc.rpartition("@")[0], parts.password, parts.query, *pieces, *values):
         for spelling in (secret, unquote(secret or "")):
             text = text.replace(spelling, "...") if spelling else text
@@ -88,10 +105,13 @@ def numbered_urls(url: str) -> list[str]:
     """The URLs that a pattern such as shards/{00000..00127}.tar names."""
     ranges = _RANGE.findall(url)
     countable = all(len(end) <= MOST_DIGITS for ends in ranges for end in ends)
-    count = prod(max(int(last) - int(first) + 1, 0) for first, last in ranges) if countable else 0  # of all together
+    # of all together
+    count = prod(max(int(last) - int(first) + 1, 0) for first, last in ranges) if countable else 0
     if not 1 <= count <= MOST_NAMED:
         names = f"{count:,}" if countable else "too many"
-        raise BadInput(f"{without_secrets(url)[:LONGEST]} names {names} files", "write {00000..00127}")
+        raise BadInput(
+            f"{without_secrets(url)[:LONGEST]} names {names} files", "write {00000..00127}"
+        )
     urls = [url]
     for first, last in ranges:
         texts = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
@@ -100,7 +120,8 @@ def numbered_urls(url: str) -> list[str]:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """Who speaks the URL's protocol, and the path in his words; refused before anything is begun where nobody does."""
+    """Who speaks the URL's protocol, and the path in his words; refused before anything is begun
+    where nobody does."""
     from fsspec.core import url_to_fs
 
     parts = split_url(url)
@@ -115,7 +136,8 @@ def file_system(url: str) -> tuple[Any, str]:
         return cast(tuple[Any, str], url_to_fs(url))
     except ImportError as error:
         raise _missing(url, error) from None
-    except (ValueError, TypeError) as error:  # unknown; or it wants more than an address, as github does
+    # unknown; or it wants more than an address, as github does
+    except (ValueError, TypeError) as error:
         raise BadInput(
             f"cannot look at {without_secrets(url)}: {reason_of(url, error)}",
             "known are file, http, https, s3, gs, az, hf and all that fsspec knows",
@@ -137,7 +159,8 @@ def list_files(url: str, ends: tuple[str, ...]) -> list[str]:
         raise _missing(url, error) from None
     except Exception as error:  # every protocol has errors of its own
         raise BadInput(
-            f"cannot look at {without_secrets(url)}: {reason_of(url, error)}", "is it there, and may you read it?"
+            f"cannot look at {without_secrets(url)}: {reason_of(url, error)}",
+            "is it there, and may you read it?",
         ) from None
 
 
@@ -145,7 +168,10 @@ def announced(url: str) -> Announced:
     """Asked without fetching it. Raises what the protocol raises."""
     system, path = file_system(url)
     facts = system.info(path)
-    return Announced(facts.get("size"), " ".join(str(facts[name]) for name in MARKS if facts.get(name) is not None))
+    return Announced(
+        facts.get("size"),
+        " ".join(str(facts[name]) for name in MARKS if facts.get(name) is not None),
+    )
 
 
 def open_remote(url: str) -> IO[bytes]:
@@ -169,8 +195,10 @@ def _missing(url: str, error: ImportError) -> BadInput:
 
 
 WAIT = 60.0  # seconds without a byte
-MOST_BEFORE = 1 << 20  # bytes before a body: the standard library reads "100 Continue" for as long as they come
-SLOWEST = 1000  # bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
+# bytes before a body: the standard library reads "100 Continue" for as long as they come
+MOST_BEFORE = 1 << 20
+# bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
+SLOWEST = 1000
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not
 _WHOLE = (200, 203)  # statuses of an answer that holds all of a file
 _ONLY_GET = (403, 405, 501)  # some servers and signed URLs know no HEAD
@@ -203,7 +231,8 @@ class HttpFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
 
 class _Redirects(HTTPRedirectHandler):
-    """To http(s) only: the standard library follows to ftp too. A refusal shows no query of the other address."""
+    """To http(s) only: the standard library follows to ftp too. A refusal shows no query of the
+    other address."""
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> Any:
         try:
@@ -213,7 +242,8 @@ class _Redirects(HTTPRedirectHandler):
         if not target.startswith(("http://", "https://")):
             why = f"it leads to {without_secrets(target)}, and only http(s) is followed"
             raise HTTPError(req.full_url, code, why, headers, fp)
-        fp.close()  # the standard library would read what comes with it, without end if there is none
+        # the standard library would read what comes with it, without end if there is none
+        fp.close()
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
@@ -239,7 +269,10 @@ class _PacedBytes(io.RawIOBase):
         took = time.monotonic() - self.since
         if took > WAIT:
             if count and self.came < SLOWEST * took:
-                raise TimeoutError(f"only {self.came / took:.0f} bytes a second came, expected {SLOWEST:,} at least")
+                raise TimeoutError(
+                    f"only {self.came / took:.0f} bytes a second came, expected {SLOWEST:,} at"
+                    " least"
+                )
             self.since, self.came = time.monotonic(), 0
         return count
 
@@ -280,31 +313,41 @@ class _OverHttps(HTTPSHandler):
 
 
 def _ask(request: Request) -> HTTPResponse:
-    return cast(HTTPResponse, build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT))
+    return cast(
+        HTTPResponse, build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT)
+    )
 
 
 def _ask_whole(url: str) -> HTTPResponse:
-    """The answer that holds a file. Others succeed too: 206 brings a part that nobody asked for, 204 nothing at all."""
+    """The answer that holds a file. Others succeed too: 206 brings a part that nobody asked for,
+    204 nothing at all."""
     answer = _ask(Request(url))
     if answer.status in _WHOLE:
         return answer
-    why = f"{answer.reason or 'no reason'}, where a whole file was asked for, which is answered with 200"
+    why = (
+        f"{answer.reason or 'no reason'}, where a whole file was asked for, which is answered"
+        " with 200"
+    )
     raise HTTPError(url, answer.status, why, answer.headers, answer)
 
 
 def facts_of(url: str, answer: Any) -> dict[str, Any]:
     """What an answer's headers state, by fsspec's names; a length that is no number is none."""
-    length, tag = answer.headers.get("Content-Length"), answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+    length, tag = (
+        answer.headers.get("Content-Length"),
+        answer.headers.get("ETag") or answer.headers.get("Last-Modified"),
+    )
     size = int(length) if length is not None and _COUNT.fullmatch(length) else None
     return {"name": url, "type": "file", "size": size, "ETag": tag}
 
 
 # --------------------------------------------------------------------------------------------------
-# Local copies of remote files: whole or absent, compared when read, limited in size; the longest unused leave first.
+# Local copies of remote files: whole or absent, compared when read, limited in size; the longest
+# unused leave first.
 #
-# A copy is called KEY-SHA256, where the key says what it is a copy of and the hash what it holds. A second process waits for
-# the one that fetches; what a killed one leaves is cleared away. A copy is handed out open: that it leaves meanwhile does no
-# harm.
+# A copy is called KEY-SHA256, where the key says what it is a copy of and the hash what it holds. A
+# second process waits for the one that fetches; what a killed one leaves is cleared away. A copy is
+# handed out open: that it leaves meanwhile does no harm.
 
 
 Say = Callable[[str], None]
@@ -324,24 +367,33 @@ class NotAsAnnounced(Exception):
 
 
 class RemoteCache:
-    """A folder of copies; several processes may share it. While they fetch, each may be one file above the limit."""
+    """A folder of copies; several processes may share it. While they fetch, each may be one file
+    above the limit."""
 
     def __init__(self, folder: Path, limit: float = LIMIT, say: Say | None = None) -> None:
         if not 0 < limit <= MOST:
-            raise BadInput(f"the limit of {folder} is {limit:g} GB", f"give it room for some shards, {MOST:g} at most")
+            raise BadInput(
+                f"the limit of {folder} is {limit:g} GB",
+                f"give it room for some shards, {MOST:g} at most",
+            )
         self.folder, self.limit, self.say = folder, int(limit * 1e9), say or (lambda text: None)
 
     def open(self, url: str, sha256: str = "", size: int | None = None) -> IO[bytes]:
-        """The file as a local one. Where its hash is known nothing else is accepted, and nobody is asked about a copy."""
+        """The file as a local one. Where its hash is known nothing else is accepted, and nobody is
+        asked about a copy."""
         promised = Announced(size, sha256) if sha256 else self._persist(url, lambda: announced(url))
         key = sha256_text(repr(("", sha256) if sha256 else (url, promised)), 32)
-        unusable, hint = f"the folder of copies {self.folder} cannot be used", "mend it, or choose another: FULCRUM_SHELF"
+        unusable, hint = (
+            f"the folder of copies {self.folder} cannot be used",
+            "mend it, or choose another: FULCRUM_SHELF",
+        )
         try:
             if held := self._held(key, promised):  # many may compare a copy at a time
                 return held
             locks = self.folder / ".locks"
             locks.mkdir(parents=True, exist_ok=True)
-            with locked(locks / key[:2], unfit=unusable, unfit_hint=hint):  # few locks, for they stay
+            # few locks, for they stay
+            with locked(locks / key[:2], unfit=unusable, unfit_hint=hint):
                 return self._held(key, promised) or self._fetched(url, key, promised, sha256)
         except OSError as error:  # of this disk, not of the file: no policy may leave data out
             raise RunFailed(f"{unusable}: {reason(error)}", hint) from None
@@ -361,13 +413,14 @@ class RemoteCache:
         """Before the next try; after the last, and where trying again is of no use, the failure."""
         if isinstance(error, HTTPError):
             error.close()
-        gone = isinstance(error, FileNotFoundError | PermissionError | NotImplementedError | ImportError) or (
-            isinstance(error, HTTPError) and error.code < 500 and error.code not in _PASSING
-        )
+        gone = isinstance(
+            error, FileNotFoundError | PermissionError | NotImplementedError | ImportError
+        ) or (isinstance(error, HTTPError) and error.code < 500 and error.code not in _PASSING)
         why = str(error) if isinstance(error, NotAsAnnounced) else reason_of(url, error)
         if gone or number == TRIES - 1:
             hint = (
-                "is the address right, and may you read it? With the file in place the same command goes on"
+                "is the address right, and may you read it? With the file in place the same command"
+                " goes on"
                 if gone
                 else "nothing was left out: start the same command again, it goes on"
             )
@@ -377,10 +430,15 @@ class RemoteCache:
 
     def _copies(self, key: str) -> Iterator[Path]:
         """The folder may be a person's own: what is not called as a copy is called is none."""
-        return (path for path in self.folder.glob(f"{key}-*") if _COPY.fullmatch(path.name) and path.is_file())
+        return (
+            path
+            for path in self.folder.glob(f"{key}-*")
+            if _COPY.fullmatch(path.name) and path.is_file()
+        )
 
     def _held(self, key: str, promised: Announced) -> IO[bytes] | None:
-        """An open copy that is as it was fetched; a damaged one goes, and one that nobody can tell from an old one."""
+        """An open copy that is as it was fetched; a damaged one goes, and one that nobody can tell
+        from an old one."""
         for path in self._copies(key):
             try:
                 stream = path.open("rb")
@@ -401,7 +459,8 @@ class RemoteCache:
     def _fetched(self, url: str, key: str, promised: Announced, sha256: str) -> IO[bytes]:
         if promised.size is not None and promised.size > self.limit:
             raise BadInput(
-                f"{without_secrets(url)} has {promised.size:,} bytes, more than the limit of {self.folder}: {self.limit:,}",
+                f"{without_secrets(url)} has {promised.size:,} bytes, more than the limit of"
+                f" {self.folder}: {self.limit:,}",
                 "raise the limit",
             )
         self._make_room(promised.size or 0)
@@ -419,7 +478,11 @@ class RemoteCache:
 
     def _download(self, url: str, to: Path, promised: Announced, sha256: str) -> str:
         """The hash of what came."""
-        content, came, most = hashlib.sha256(), 0, self.limit if promised.size is None else promised.size
+        content, came, most = (
+            hashlib.sha256(),
+            0,
+            self.limit if promised.size is None else promised.size,
+        )
         with to.open("wb") as copy, open_remote(url) as stream:
             while data := stream.read(_BLOCK):
                 came += len(data)
@@ -436,8 +499,8 @@ class RemoteCache:
         return content.hexdigest()
 
     def _make_room(self, needed: int, spared: Path | None = None) -> None:
-        """Remove what was unused longest, and what killed downloads left, until `needed` bytes fit. Only files that are
-        called as this class calls its own count, and only they are removed."""
+        """Remove what was unused longest, and what killed downloads left, until `needed` bytes fit.
+        Only files that are called as this class calls its own count, and only they are removed."""
         sweep(self.folder)
         copies, total = list[tuple[float, Path, int]](), 0
         for path in self.folder.iterdir():
@@ -460,10 +523,15 @@ class RemoteCache:
 
 
 def user_cache(say: Say | None = None) -> RemoteCache:
-    """Where copies lie unless told: FULCRUM_SHELF, or the user's cache; FULCRUM_SHELF_GB limits it."""
-    place = os.environ.get("FULCRUM_SHELF") or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "fulcrum/shelf")
+    """Where copies lie unless told: FULCRUM_SHELF, or the user's cache; FULCRUM_SHELF_GB limits
+    it."""
+    place = os.environ.get("FULCRUM_SHELF") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or "~/.cache", "fulcrum/shelf"
+    )
     try:
         limit = float(os.environ.get("FULCRUM_SHELF_GB") or LIMIT)
     except ValueError:
-        raise BadInput(f"FULCRUM_SHELF_GB is {os.environ['FULCRUM_SHELF_GB']!r}", "give a number of gigabytes") from None
+        raise BadInput(
+            f"FULCRUM_SHELF_GB is {os.environ['FULCRUM_SHELF_GB']!r}", "give a number of gigabytes"
+        ) from None
     return RemoteCache(at_home(place), limit, say)

@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import atomic_file, write_json
-from fulcrum.files.paths import is_full, naming, open_regular, read_regular, reason, refusal, set_aside
+from fulcrum.files.paths import (
+    is_full,
+    naming,
+    open_regular,
+    read_regular,
+    reason,
+    refusal,
+    set_aside,
+)
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 # --------------------------------------------------------------------------------------------------
-# SHA-256 of bytes, files and JSON values, as hexadecimal digits: what names and verifies everything on disk.
+# SHA-256 of bytes, files and JSON values, as hexadecimal digits: what names and verifies everything
+# on disk.
 
 
 DIGITS = 64  # of a whole hash; the first 32 name cache entries
@@ -29,24 +38,28 @@ def sha256_text(text: str, digits: int = DIGITS) -> str:
 
 
 def sha256_json(value: object, digits: int = DIGITS) -> str:
-    """Of a JSON value, whatever the order of its keys. Names and seals of old files use this spelling: it never changes."""
+    """Of a JSON value, whatever the order of its keys. Names and seals of old files use this
+    spelling: it never changes."""
     return sha256_text(json.dumps(value, sort_keys=True), digits)
 
 
 def sha256_file(path: Path) -> str:
-    """Of a plain file, read block by block; a link to one is followed, as the hub's cache is made of them."""
+    """Of a plain file, read block by block; a link to one is followed, as the hub's cache is made
+    of them."""
     with open(open_regular(path, follow=True), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 # --------------------------------------------------------------------------------------------------
-# JSON files, read with care, and sealed ones: with a checksum of their content, so that a change by hand is found.
+# JSON files, read with care, and sealed ones: with a checksum of their content, so that a change by
+# hand is found.
 #
 # The checksum stands in the field `check`; stores call it `seal`.
 
 
 CHECK, SEAL = "check", "seal"
-MOST = 1 << 28  # bytes of a JSON file, unless told: what is longer is none of ours, and would fill the memory
+# bytes of a JSON file, unless told: what is longer is none of ours, and would fill the memory
+MOST = 1 << 28
 
 
 def seal(value: Mapping[str, Any], field: str = CHECK) -> str:
@@ -86,24 +99,35 @@ def read_sealed(
     limit: int = MOST,
     fields: Mapping[str, type] | None = None,
 ) -> dict[str, Any]:
-    """The object with its checksum; `kind` with `hint` if it cannot be read or the checksum does not fit. `fields` must be
-    there, each of its type: anybody can seal anything."""
+    """The object with its checksum; `kind` with `hint` if it cannot be read or the checksum does
+    not fit. `fields` must be there, each of its type: anybody can seal anything."""
     value = read_json(path, hint, kind=kind, limit=limit)
     if not is_intact(value, field):
         raise kind(f"{path} was changed after it was written: its checksum does not fit", hint)
     for name, expected in (fields or {}).items():
         if not isinstance(value.get(name), expected):
             found = f"found {type(value[name]).__name__}" if name in value else "it is not there"
-            raise kind(f"{path} is not what is kept under this name: expected {expected.__name__} {name!r}, {found}", hint)
+            raise kind(
+                f"{path} is not what is kept under this name: expected {expected.__name__}"
+                f" {name!r}, {found}",
+                hint,
+            )
     return value
 
 
 def read_json(
-    path: Path, hint: str, *, kind: type[FulcrumError] = BadInput, limit: int = MOST, follow: bool = True
+    path: Path,
+    hint: str,
+    *,
+    kind: type[FulcrumError] = BadInput,
+    limit: int = MOST,
+    follow: bool = True,
 ) -> dict[str, Any]:
-    """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is `kind` with `hint`."""
+    """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is
+    `kind` with `hint`."""
     try:
-        value = json.loads(read_regular(path, limit=limit, follow=follow))  # bytes: a mark of UTF-8 is no part of it
+        # bytes: a mark of UTF-8 is no part of it
+        value = json.loads(read_regular(path, limit=limit, follow=follow))
     except (OSError, ValueError, RecursionError) as error:
         raise kind(f"{path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):
@@ -112,7 +136,8 @@ def read_json(
 
 
 # --------------------------------------------------------------------------------------------------
-# Files of JSON lines that grow while a run goes on: appended to safely; when read, a bad line is named and skipped.
+# Files of JSON lines that grow while a run goes on: appended to safely; when read, a bad line is
+# named and skipped.
 
 
 MOST_FAULTS = 20  # bad lines that are named one by one
@@ -141,8 +166,11 @@ class Records(NamedTuple):
         """The bad lines, each in one sentence."""
         return [_sentence(self.path, line) for line in self.lines if line.value is None]
 
-    def require_good(self, hint: str, *, kind: type[FulcrumError] = BadInput) -> list[dict[str, Any]]:
-        """All values, or the first bad line as an error; only a last line that was cut off is passed over."""
+    def require_good(
+        self, hint: str, *, kind: type[FulcrumError] = BadInput
+    ) -> list[dict[str, Any]]:
+        """All values, or the first bad line as an error; only a last line that was cut off is
+        passed over."""
         for line in self.lines[: len(self.lines) - self.cut]:
             if line.value is None:
                 raise kind(_sentence(self.path, line), hint)
@@ -219,7 +247,8 @@ def append_bytes(path: Path, data: bytes) -> None:
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
-    """Write a record anew with the lines that are `wanted`, byte for byte; returns what was wrong with it, in sentences.
+    """Write a record anew with the lines that are `wanted`, byte for byte; returns what was wrong
+    with it, in sentences.
 
     Bad lines go. What is no plain file is set aside, so that a run can go on from its checkpoint.
     """
@@ -231,7 +260,9 @@ def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[s
                 faults += [_sentence(path, line)] if bad <= MOST_FAULTS else []
             elif wanted(line.value):
                 kept.write(line.text + b"\n")
-    return faults + ([f"{bad - MOST_FAULTS:,} more lines of {path} cannot be read"] if bad > MOST_FAULTS else [])
+    return faults + (
+        [f"{bad - MOST_FAULTS:,} more lines of {path} cannot be read"] if bad > MOST_FAULTS else []
+    )
 
 
 def _until_unreadable(path: Path, faults: list[str]) -> Iterator[Line]:
@@ -239,7 +270,9 @@ def _until_unreadable(path: Path, faults: list[str]) -> Iterator[Line]:
     try:
         yield from each_record(path)
     except OSError as error:
-        faults.append(f"{path} cannot be read: {reason(error)}; set aside as {set_aside(path).name}")
+        faults.append(
+            f"{path} cannot be read: {reason(error)}; set aside as {set_aside(path).name}"
+        )
 
 
 def _sentence(path: Path, line: Line) -> str:

@@ -1,7 +1,8 @@
 """Reads the shipped frozen parts: tensors and card, verified by checksum before anyone uses them.
 
-`asset_hash` needs no torch, so that a run's key costs nothing; `shipped` and `load` bring torch when they are called.
-Each network's own file has its loader: load_codec, load_text, load_teacher, load_judge, load_second_judge, load_features.
+`asset_hash` needs no torch, so that a run's key costs nothing; `shipped` and `load` bring torch
+when they are called. Each network's own file has its loader: load_codec, load_text, load_teacher,
+load_judge, load_second_judge, load_features.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def card(name: str, folder: Path | None = None) -> dict[str, Any]:
 
 
 def asset_hash(name: str, folder: Path | None = None) -> str:
-    """What a run's key uses: weights, kind and configuration (the vocabulary's order counts too)."""
+    """What a run's key uses: weights, kind and configuration (the vocabulary's order counts
+    too)."""
     facts = card(name, folder)
     return sha256_json([facts["sha256"], facts["kind"], facts["config"]])
 
@@ -90,8 +92,9 @@ def shipped(name: str, folder: Path | None = None) -> Shipped:
     content = sha256_bytes(data)
     if len(data) != facts["bytes"] or content != facts["sha256"]:
         raise AssetError(
-            f"{name}.safetensors is not the file its card describes: expected {facts['bytes']} bytes "
-            f"with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with {content[:16]}...",
+            f"{name}.safetensors is not the file its card describes: expected {facts['bytes']}"
+            f" bytes with sha256 {facts['sha256'][:16]}..., found {len(data)} bytes with"
+            f" {content[:16]}...",
             MEND,
         )
     return Shipped(load(data), facts, content)
@@ -101,13 +104,15 @@ def load(name: str, kind: type[Network], folder: Path | None) -> Network:
     """Build from the card's configuration, fill with the shipped weights (fp32), freeze."""
     part = shipped(name, folder)
     if part.card["kind"] != kind.__name__:
-        raise AssetError(f"expected {name!r} to be a {kind.__name__}, its card says {part.card['kind']!r}", MEND)
+        raise AssetError(
+            f"expected {name!r} to be a {kind.__name__}, its card says {part.card['kind']!r}", MEND
+        )
     network = kind(**part.card["config"])
     wanted, given = set(network.state_dict()), set(part.tensors)
     if wanted != given:
         raise AssetError(
-            f"{name}.safetensors does not fit {kind.__name__}: missing {sorted(wanted - given)[:3]}, "
-            f"unexpected {sorted(given - wanted)[:3]}",
+            f"{name}.safetensors does not fit {kind.__name__}: missing"
+            f" {sorted(wanted - given)[:3]}, unexpected {sorted(given - wanted)[:3]}",
             MEND,
         )
     network.load_state_dict(part.tensors)  # copies into the network's own fp32 tensors

@@ -37,12 +37,15 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A person's own Python file: compiled and run from the very bytes that were hashed, never through `__pycache__`.
+# A person's own Python file: compiled and run from the very bytes that were hashed, never through
+# `__pycache__`.
 #
-# What its code says when it fails is told by `fulcrum.spec.phrase`, which knows such a module by its name.
+# What its code says when it fails is told by `fulcrum.spec.phrase`, which knows such a module by
+# its name.
 
 
-_SHA256 = "__sha256__"  # in such a module: of the bytes that it was run from, whatever its file holds by now
+# in such a module: of the bytes that it was run from, whatever its file holds by now
+_SHA256 = "__sha256__"
 
 
 class UserFile(NamedTuple):
@@ -52,7 +55,11 @@ class UserFile(NamedTuple):
     def classes(self) -> list[type]:
         """What the file itself defines, imports left out."""
         name = self.module.__name__
-        return [value for value in vars(self.module).values() if isinstance(value, type) and value.__module__ == name]
+        return [
+            value
+            for value in vars(self.module).values()
+            if isinstance(value, type) and value.__module__ == name
+        ]
 
 
 def load(path: Path, guide: str) -> UserFile:
@@ -66,7 +73,8 @@ def load(path: Path, guide: str) -> UserFile:
     content = sha256_bytes(source)
     spec = importlib.util.spec_from_file_location(f"{PREFIX}{path.stem}_{content[:12]}", path)
     assert spec is not None  # the suffix says Python
-    module = importlib.util.module_from_spec(spec)  # __file__ and __spec__, with the whole path; its loader is not used
+    # __file__ and __spec__, with the whole path; its loader is not used
+    module = importlib.util.module_from_spec(spec)
     name = str(module.__file__)
     setattr(module, GUIDE, guide)
     setattr(module, _SHA256, content)
@@ -88,6 +96,7 @@ def hash_of(module: ModuleType) -> str | None:
 
 
 def _remember_source(name: str, source: bytes) -> None:
-    """Tracebacks show the lines that run, also of a file edited meanwhile: an entry without a time is never renewed."""
+    """Tracebacks show the lines that run, also of a file edited meanwhile: an entry without a time
+    is never renewed."""
     lines = importlib.util.decode_source(source).splitlines(keepends=True)
     linecache.cache[name] = (len(source), None, lines, name)

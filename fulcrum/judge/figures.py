@@ -15,11 +15,13 @@ from fulcrum.judge.schema import ArmResult, CellResult, ShownMetric, StudyResult
 from fulcrum.judge.tables import mean_sd
 
 # --------------------------------------------------------------------------------------------------
-# A small canvas for inline SVG, and the axes that figures share; colours come from the page's style sheet.
+# A small canvas for inline SVG, and the axes that figures share; colours come from the page's style
+# sheet.
 
 
 def attributes(values: dict[str, object]) -> Markup:
-    """`x1=3 class_="grid"` -> ` x1="3" class="grid"`, escaped; names lose a trailing _ and turn _ into -."""
+    """`x1=3 class_="grid"` -> ` x1="3" class="grid"`, escaped; names lose a trailing _ and turn _
+    into -."""
     return Markup(
         "".join(
             f' {name.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
@@ -34,13 +36,18 @@ def _short(value: object) -> object:
 
 
 class Canvas:
-    """Collects shapes; `finish` wraps them with the title and the description that a screen reader speaks."""
+    """Collects shapes; `finish` wraps them with the title and the description that a screen reader
+    speaks."""
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height, self.parts = width, height, list[Markup]()
 
-    def add(self, tag: str, inner: str | None = None, *, tip: str | None = None, **values: object) -> None:
-        body = (f"<title>{escape(tip)}</title>" if tip else "") + (escape(inner) if inner is not None else "")
+    def add(
+        self, tag: str, inner: str | None = None, *, tip: str | None = None, **values: object
+    ) -> None:
+        body = (f"<title>{escape(tip)}</title>" if tip else "") + (
+            escape(inner) if inner is not None else ""
+        )
         self.parts.append(Markup(f"<{tag}{attributes(values)}>{body}</{tag}>"))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, class_: str) -> None:
@@ -52,7 +59,9 @@ class Canvas:
     def dot(self, x: float, y: float, radius: float, class_: str, tip: str | None = None) -> None:
         self.add("circle", cx=float(x), cy=float(y), r=float(radius), class_=class_, tip=tip)
 
-    def path(self, points: Iterable[tuple[float, float]], class_: str, tip: str | None = None) -> None:
+    def path(
+        self, points: Iterable[tuple[float, float]], class_: str, tip: str | None = None
+    ) -> None:
         d = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         self.add("path", d=d, class_=class_, tip=tip)
 
@@ -78,9 +87,9 @@ class Canvas:
         """A file of its own, with the style sheet that a page would bring."""
         return str(
             Markup(
-                '<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
-                'aria-labelledby="title desc"><title id="title">{t}</title><desc id="desc">{d}</desc>'
-                "<style>{s}</style>\n{body}\n</svg>\n"
+                '<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w}'
+                ' {h}" role="img" aria-labelledby="title desc"><title id="title">{t}</title><desc'
+                ' id="desc">{d}</desc><style>{s}</style>\n{body}\n</svg>\n'
             ).format(
                 w=_short(self.width),
                 h=_short(self.height),
@@ -95,12 +104,20 @@ class Canvas:
         return Markup(
             '<svg viewBox="0 0 {w} {h}" role="img" aria-labelledby="{i}-title {i}-desc">'
             '<title id="{i}-title">{t}</title><desc id="{i}-desc">{d}</desc>{body}</svg>'
-        ).format(w=_short(self.width), h=_short(self.height), i=ident, t=title, d=desc, body=Markup("").join(self.parts))
+        ).format(
+            w=_short(self.width),
+            h=_short(self.height),
+            i=ident,
+            t=title,
+            d=desc,
+            body=Markup("").join(self.parts),
+        )
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps a value to a place between `start` and `end`; a logarithm when the data span more than a factor of 20."""
+    """Maps a value to a place between `start` and `end`; a logarithm when the data span more than a
+    factor of 20."""
 
     low: float
     high: float
@@ -109,7 +126,15 @@ class Axis:
     log: bool = False
 
     @classmethod
-    def over(cls, values: Iterable[float], start: float, end: float, *, pad: float = 0.06, may_log: bool = False) -> "Axis":
+    def over(
+        cls,
+        values: Iterable[float],
+        start: float,
+        end: float,
+        *,
+        pad: float = 0.06,
+        may_log: bool = False,
+    ) -> "Axis":
         known = list(values) or [0.0, 1.0]
         low, high = min(known), max(known)
         log = may_log and low > 0 and high / low > 20
@@ -158,9 +183,10 @@ COLOURS = 7  # hues of the style sheet beside the baseline's grey
 
 
 def colour(result: StudyResult, arm: ArmResult) -> str:
-    """The style-sheet classes of an arm: grey for a baseline, then hues in the order of the plan; one decision keeps its
-    hue at every scale."""
-    if result.is_base(arm) or arm.root not in result.decisions:  # a combination of levers has none of its own
+    """The style-sheet classes of an arm: grey for a baseline, then hues in the order of the plan;
+    one decision keeps its hue at every scale."""
+    # a combination of levers has none of its own
+    if result.is_base(arm) or arm.root not in result.decisions:
         return "arm-0"
     place = result.decisions.index(arm.root)
     return f"arm-{1 + place % COLOURS}" + (" again" if place >= COLOURS else "")
@@ -190,12 +216,16 @@ def pareto(
     if len(points) < 2:
         return None
     x = Axis.over([cost for _, cost, _, _ in points], 50, WIDTH - 10, pad=0.18)
-    y = Axis.over([mean + k * sd for _, _, mean, sd in points for k in (-1, 1)], HEIGHT - 46, 24, pad=0.14)
+    y = Axis.over(
+        [mean + k * sd for _, _, mean, sd in points for k in (-1, 1)], HEIGHT - 46, 24, pad=0.14
+    )
     canvas = Canvas(WIDTH, HEIGHT)
     canvas.text(0, 12, metric.label, "label")
     canvas.text(WIDTH - 10, 12, sentences.direction(metric), "name", "end")
     frame(canvas, x, y, f"{sentences.COSTS[ratio]}, baseline = 1; cheaper to the left")
-    chosen = next((one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None)
+    chosen = next(
+        (one for one in result.pareto if (one.metric, one.cost) == (metric.name, ratio)), None
+    )
     names = {point.arm for point in chosen.points if point.front} if chosen else None
     front = (
         sorted((cost, mean) for arm, cost, mean, _ in points if arm.name in names)
@@ -214,14 +244,24 @@ def pareto(
             canvas.line(px + (-4 if left else 4), py, tx + (2 if left else -2), ty, "lead")
         canvas.text(tx, ty + 4, name, "mark halo", "end" if left else "start")
         canvas.line(px, y(mean - sd), px, y(mean + sd), f"whisker {look}")
-        canvas.dot(px, py, 5.5, f"dot {look}", f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}")
-    desc = "; ".join(f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}" for arm, cost, mean, sd in points)
+        canvas.dot(
+            px,
+            py,
+            5.5,
+            f"dot {look}",
+            f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}",
+        )
+    desc = "; ".join(
+        f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}"
+        for arm, cost, mean, sd in points
+    )
     title = f"{metric.label} against {sentences.COSTS[ratio]}"
     return canvas.finish(f"pareto-{ratio}-{result.metrics.index(metric)}", title, desc)
 
 
 def front_scale(result: StudyResult) -> str:
-    """Where quality against cost is shown: the study's choice, else the largest scale, which is nearest to real use."""
+    """Where quality against cost is shown: the study's choice, else the largest scale, which is
+    nearest to real use."""
     on_front = {point.arm for front in result.pareto for point in front.points}
     chosen = next((arm.scale for arm in result.arms if arm.name in on_front), None)
     return chosen if chosen is not None else result.scales[-1].name if result.scales else ""
@@ -238,15 +278,21 @@ def _front(points: Line, higher: bool) -> Line:
 
 
 def _apart(points: Line) -> Line:
-    """Places for marks to the right of points: those that crowd share a column, in the points' own order, top to bottom."""
+    """Places for marks to the right of points: those that crowd share a column, in the points' own
+    order, top to bottom."""
     columns = list[list[int]]()
     for k in sorted(range(len(points)), key=lambda k: points[k]):
         near = [
             column
             for column in columns
-            if any(abs(points[k][0] - points[j][0]) < 24 and abs(points[k][1] - points[j][1]) < 26 for j in column)
+            if any(
+                abs(points[k][0] - points[j][0]) < 24 and abs(points[k][1] - points[j][1]) < 26
+                for j in column
+            )
         ]
-        columns = [column for column in columns if column not in near] + [[k, *(j for column in near for j in column)]]
+        columns = [column for column in columns if column not in near] + [
+            [k, *(j for column in near for j in column)]
+        ]
     placed: dict[int, tuple[float, float]] = {}
     for column in columns:
         rows = sorted(column, key=lambda k: points[k][1])
@@ -268,7 +314,8 @@ SEED_DOTS = 40  # pairs that still have room for dots
 
 
 def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
-    """Bars from zero with their intervals, best first; the shaded band is what the plan calls too small to matter."""
+    """Bars from zero with their intervals, best first; the shaded band is what the plan calls too
+    small to matter."""
     rows = [(arm, result.effect(arm.name, metric.name)) for arm in result.ranked]
     shown = [(arm, row, row.mean) for arm, row in rows if row is not None and row.mean is not None]
     if not shown:
@@ -311,7 +358,9 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
         canvas.line(x(0), y - 11, x(0), y + 11, "zero")
         canvas.dot(x(mean), y, 4, f"dot {look}")
     canvas.directions(x, bottom + 34, metric.better == "higher")
-    desc = "; ".join(f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in shown)
+    desc = "; ".join(
+        f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in shown
+    )
     return canvas.finish(
         f"effects-{result.metrics.index(metric)}",
         f"Difference from the baseline in {sentences.lowered(metric.label)}",
@@ -320,13 +369,16 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
 
 
 def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | None:
-    """Every seed as a line from the baseline's value to the arm's: do all seeds agree on the direction?"""
+    """Every seed as a line from the baseline's value to the arm's: do all seeds agree on the
+    direction?"""
     before, after = result.base_of(arm).finals(metric.name), arm.finals(metric.name)
     both = sorted(before.keys() & after.keys())
     if not both:
         return None
     width, height, left, right = 320, 230, 110.0, 250.0
-    y = Axis.over([*(before[seed] for seed in both), *(after[seed] for seed in both)], height - 30, 26)
+    y = Axis.over(
+        [*(before[seed] for seed in both), *(after[seed] for seed in both)], height - 30, 26
+    )
     canvas, base = Canvas(width, height), sentences.base_name(result, arm)
     look, base_look = colour(result, arm), colour(result, result.base_of(arm))
     canvas.text(0, 12, f"{metric.label}, seed by seed", "label")
@@ -356,7 +408,8 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
 
 
 # --------------------------------------------------------------------------------------------------
-# Where the baseline stands on a metric, between pictures that show nothing and real ones: a bar as SVG, and words.
+# Where the baseline stands on a metric, between pictures that show nothing and real ones: a bar as
+# SVG, and words.
 
 
 RANGE_WIDTH, RANGE_HEIGHT = 420, 74
@@ -371,30 +424,44 @@ class Bound(NamedTuple):
 
 def floors(metric: ShownMetric) -> list[Bound]:
     """What pictures that show nothing get, the best of them first: below it nothing was learned."""
-    known = [Bound(NAMES.get(name, name), value) for name, value in metric.floors.items() if value is not None]
+    known = [
+        Bound(NAMES.get(name, name), value)
+        for name, value in metric.floors.items()
+        if value is not None
+    ]
     return sorted(known, key=lambda bound: bound.value, reverse=metric.better == "higher")
 
 
 def standing(result: StudyResult, metric: ShownMetric) -> str:
-    """'The baseline, 0.50, stands 38 % of the way from another scene's picture (0.23) to real pictures (0.93).'"""
+    """'The baseline, 0.50, stands 38 % of the way from another scene's picture (0.23) to real
+    pictures (0.93).'"""
     known, mean = floors(metric), mean_sd(result.baseline, metric.name)[0]
     if not known or mean is None:
         return ""
     best, places = known[0], _places(metric, mean)
     here, floor = number.plain(mean, places), f"{best.name} ({number.plain(best.value, places)})"
-    unlearned = any(row.metric == metric.name and row.verdict == "not learned" for row in result.effects)
+    unlearned = any(
+        row.metric == metric.name and row.verdict == "not learned" for row in result.effects
+    )
     if unlearned or mean == best.value or (mean > best.value) != (metric.better == "higher"):
         return f"The baseline, {here}, is no better than {floor}: it has not learned this yet."
     if metric.ceiling is None or metric.ceiling == best.value:
         return f"The baseline, {here}, is better than {floor}."
     share = 100 * (mean - best.value) / (metric.ceiling - best.value)
     real = number.plain(metric.ceiling, places)
-    return f"The baseline, {here}, stands {share:.0f} % of the way from {floor} to real pictures ({real})."
+    return (
+        f"The baseline, {here}, stands {share:.0f} % of the way from {floor} to real pictures"
+        f" ({real})."
+    )
 
 
 def _places(metric: ShownMetric, mean: float) -> int:
     """Decimals that the eye can tell apart on the bar."""
-    ends = [mean, *(bound.value for bound in floors(metric)), *([] if metric.ceiling is None else [metric.ceiling])]
+    ends = [
+        mean,
+        *(bound.value for bound in floors(metric)),
+        *([] if metric.ceiling is None else [metric.ceiling]),
+    ]
     return number.decimals((max(ends) - min(ends)) / 30)
 
 
@@ -402,12 +469,17 @@ def beside(metric: ShownMetric) -> str:
     """What the other pictures that show nothing get, and how far a second judge agrees."""
     rest = [f"{bound.name} gets {number.plain(bound.value)}" for bound in floors(metric)[1:]]
     marks = f"Of the bar's other marks, {sentences.listed(rest)}." if rest else ""
-    second = f"A second judge checks the first: {metric.agreement.removesuffix('.')}." if metric.agreement else ""
+    second = (
+        f"A second judge checks the first: {metric.agreement.removesuffix('.')}."
+        if metric.agreement
+        else ""
+    )
     return " ".join(part for part in (marks, second) if part)
 
 
 def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
-    """Floor, baseline, ceiling on one axis, worse to the left whatever the metric's sign; every arm's mean as a mark."""
+    """Floor, baseline, ceiling on one axis, worse to the left whatever the metric's sign; every
+    arm's mean as a mark."""
     known, mean = floors(metric), mean_sd(result.baseline, metric.name)[0]
     if not known or mean is None:
         return None
@@ -430,7 +502,9 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
         tip = f"{name}: {number.plain(value)}"
         canvas.add("line", x1=x(value), y1=y - 7, x2=x(value), y2=y + 11, class_="bound", tip=tip)
     for arm, value in means[1:]:
-        canvas.dot(x(value), y, 3.5, f"seed {colour(result, arm)}", f"{arm.label}: {number.plain(value)}")
+        canvas.dot(
+            x(value), y, 3.5, f"seed {colour(result, arm)}", f"{arm.label}: {number.plain(value)}"
+        )
     canvas.line(reached, y - 11, reached, y + 11, "zero")
     _label(canvas, reached, 16, f"baseline {number.plain(mean, places)}", "label")
     low = f"{known[0].name} {number.plain(known[0].value, places)}"
@@ -438,7 +512,9 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
         _label(canvas, floor, 64, low, "name")
     else:
         high = f"real pictures {number.plain(metric.ceiling, places)}"
-        _label(canvas, min(floor, right - LETTER * (len(low) / 2 + len(high)) - 16), 64, low, "name")
+        _label(
+            canvas, min(floor, right - LETTER * (len(low) / 2 + len(high)) - 16), 64, low, "name"
+        )
         _label(canvas, right, 64, high, "name")
     title = f"{metric.label}: the baseline between floor and ceiling"
     return canvas.finish(f"range-{result.metrics.index(metric)}", title, standing(result, metric))
@@ -449,7 +525,10 @@ def _label(canvas: Canvas, x: float, y: float, words: str, class_: str) -> None:
     half = LETTER * len(words) / 2
     anchor = "start" if x < half else "end" if x > RANGE_WIDTH - half else "middle"
     canvas.text(
-        max(0.0, min(RANGE_WIDTH, x if anchor == "middle" else 0 if anchor == "start" else RANGE_WIDTH)),
+        max(
+            0.0,
+            min(RANGE_WIDTH, x if anchor == "middle" else 0 if anchor == "start" else RANGE_WIDTH),
+        ),
         y,
         words,
         class_,
@@ -462,7 +541,8 @@ def _label(canvas: Canvas, x: float, y: float, words: str, class_: str) -> None:
 
 
 CurvePoints = list[tuple[float, float]]
-Lines = dict[str, list[list[tuple[int, float, float]]]]  # arm -> a curve of (images or bin, x, y) per cell
+# arm -> a curve of (images or bin, x, y) per cell
+Lines = dict[str, list[list[tuple[int, float, float]]]]
 CURVE_WIDTH, CURVE_HEIGHT = 420, 270
 SEED_LINES = 150  # more lines than the eye can part: only their means are drawn
 AXES = {"images": "images seen", "seconds": "seconds of training", "flops": "FLOPs"}
@@ -508,7 +588,10 @@ def panels(result: StudyResult, metric: ShownMetric) -> list[Markup]:
 
 def losses(result: StudyResult) -> Markup | None:
     """The training loss, averaged in bins of images."""
-    last = max((point.images for arm in result.arms for cell in arm.cells for point in cell.loss), default=0)
+    last = max(
+        (point.images for arm in result.arms for cell in arm.cells for point in cell.loss),
+        default=0,
+    )
     if not last:
         return None
     lines = {arm.name: [_binned(cell, last) for cell in arm.cells] for arm in result.arms}
@@ -516,7 +599,9 @@ def losses(result: StudyResult) -> Markup | None:
 
 
 def _lines(result: StudyResult, metric: ShownMetric, axis: str) -> Lines:
-    return {arm.name: [_points(cell, metric.name, axis) for cell in arm.cells] for arm in result.arms}
+    return {
+        arm.name: [_points(cell, metric.name, axis) for cell in arm.cells] for arm in result.arms
+    }
 
 
 def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
@@ -531,7 +616,9 @@ def _axes(lines: Lines) -> tuple[Axis, Axis] | None:
 
 
 def _points(cell: CellResult, metric: str, axis: str) -> list[tuple[int, float, float]]:
-    readings = ((point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve)
+    readings = (
+        (point.images, getattr(point, axis), point.values.get(metric)) for point in cell.curve
+    )
     return [(images, float(x), y) for images, x, y in readings if x is not None and y is not None]
 
 
@@ -540,7 +627,10 @@ def _binned(cell: CellResult, last: int) -> list[tuple[int, float, float]]:
     for point in cell.loss:
         if point.loss is not None:
             bins[min(LOSS_BINS - 1, point.images * LOSS_BINS // last)].append(point.loss)
-    return [(k, (k + 0.5) * last / LOSS_BINS, statistics.fmean(values)) for k, values in sorted(bins.items())]
+    return [
+        (k, (k + 0.5) * last / LOSS_BINS, statistics.fmean(values))
+        for k, values in sorted(bins.items())
+    ]
 
 
 def _curves(
@@ -553,13 +643,21 @@ def _curves(
     only: ArmResult | None = None,
     axes: tuple[Axis, Axis] | None = None,
 ) -> Markup | None:
-    shown, axes = result.arms if only is None else (result.base_of(only), only), axes or _axes(lines)
+    shown, axes = (
+        result.arms if only is None else (result.base_of(only), only),
+        axes or _axes(lines),
+    )
     if axes is None:
         return None
     x, y = axes
     canvas = Canvas(CURVE_WIDTH, CURVE_HEIGHT)
     name = metric.label if metric else "Training loss"
-    canvas.text(0, 12, name if only is None else f"{result.marks[only.name]}  {clip(only.label, 26)}", "label")
+    canvas.text(
+        0,
+        12,
+        name if only is None else f"{result.marks[only.name]}  {clip(only.label, 26)}",
+        "label",
+    )
     note = [sentences.direction(metric) if metric else "", "log scale" if y.log else ""]
     canvas.text(CURVE_WIDTH - 10, 12, ", ".join(part for part in note if part), "name", "end")
     frame(canvas, x, y, x_name)
@@ -570,13 +668,19 @@ def _curves(
         for cell, points in zip(arm.cells, lines[arm.name], strict=True):
             if len(points) > 1 and not crowded:
                 canvas.path(
-                    [(x(a), y(b)) for _, a, b in points], f"thin {colour(result, arm)}", f"{arm.label}, seed {cell.seed}"
+                    [(x(a), y(b)) for _, a, b in points],
+                    f"thin {colour(result, arm)}",
+                    f"{arm.label}, seed {cell.seed}",
                 )
     ends: CurvePoints = []
     for arm in reversed(shown):  # means lie on top, and the baseline's over all
         mean = _mean(_lasting(arm, lines[arm.name]))
         if len(mean) > 1:
-            canvas.path([(x(a), y(b)) for a, b in mean], f"thick {colour(result, arm)}", f"{arm.label}, mean")
+            canvas.path(
+                [(x(a), y(b)) for a, b in mean],
+                f"thick {colour(result, arm)}",
+                f"{arm.label}, mean",
+            )
         if mean:
             px, py = x(mean[-1][0]), y(mean[-1][1])
             canvas.dot(px, py, 3.5, f"dot {colour(result, arm)}")
@@ -587,7 +691,8 @@ def _curves(
 
 
 def _bounds(canvas: Canvas, metric: ShownMetric, x: Axis, y: Axis) -> None:
-    """Lines at the best that pictures without a meaning get and at what real ones get, where the picture reaches them."""
+    """Lines at the best that pictures without a meaning get and at what real ones get, where the
+    picture reaches them."""
     known = [("shows nothing", floors(metric)[0].value)] if floors(metric) else []
     known += [("real pictures", metric.ceiling)] if metric.ceiling is not None else []
     for name, value in known:
@@ -596,14 +701,20 @@ def _bounds(canvas: Canvas, metric: ShownMetric, x: Axis, y: Axis) -> None:
             canvas.text(x.end, y(value) - 4, name, "name halo", "end")
 
 
-def _lasting(arm: ArmResult, lines: list[list[tuple[int, float, float]]]) -> list[list[tuple[int, float, float]]]:
-    """Curves that a mean may be taken of: those of failed cells end early, and are left out unless all failed."""
+def _lasting(
+    arm: ArmResult, lines: list[list[tuple[int, float, float]]]
+) -> list[list[tuple[int, float, float]]]:
+    """Curves that a mean may be taken of: those of failed cells end early, and are left out unless
+    all failed."""
     begun = [(cell.state, points) for cell, points in zip(arm.cells, lines, strict=True) if points]
-    return [points for state, points in begun if state != "failed"] or [points for _, points in begun]
+    return [points for state, points in begun if state != "failed"] or [
+        points for _, points in begun
+    ]
 
 
 def _mean(seeds: list[list[tuple[int, float, float]]]) -> CurvePoints:
-    """The mean at every point that all started seeds have reached: a mean over changing seeds would jump."""
+    """The mean at every point that all started seeds have reached: a mean over changing seeds would
+    jump."""
     at: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
     for points in seeds:
         for key, x, y in points:

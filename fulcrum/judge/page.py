@@ -43,11 +43,22 @@ from fulcrum.spec.errors import BadInput, FulcrumError, inert
 
 
 def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) -> str:
-    """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks, how to reproduce."""
+    """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks,
+    how to reproduce."""
     lines = [f"# {escaped(result.title)}", ""]
     if result.state != "finished":
-        lines += [f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total} cells done.*", ""]
-    lines += [line for headline in sentences.headlines(result) for line in (f"**{escaped(headline)}**", "")]
+        lines += [
+            (
+                f"*{result.state.capitalize()}: {result.progress.done} of {result.progress.total}"
+                " cells done.*"
+            ),
+            "",
+        ]
+    lines += [
+        line
+        for headline in sentences.headlines(result)
+        for line in (f"**{escaped(headline)}**", "")
+    ]
     lines += [f"- {escaped(sentences.answer(result, arm))}" for arm in result.best_first]
     more_seeds = sentences.more_seeds(result)
     notes = (
@@ -71,20 +82,34 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
             lines += ["", f"## {title}", "", f"{escaped(sheet.caption)}.", "", *table_rows(sheet)]
     for arm in result.compared:
         made = table.comparisons(result, arm)
-        lines += ["", f"## {escaped(arm.label)}", "", f"{code(arm.phrase)}: {escaped(arm.says)}", ""]
         lines += [
-            f"- {code(change.path)}: {code(number.literal(change.before))} → {code(number.literal(change.after))}"
+            "",
+            f"## {escaped(arm.label)}",
+            "",
+            f"{code(arm.phrase)}: {escaped(arm.says)}",
+            "",
+        ]
+        lines += [
+            f"- {code(change.path)}: {code(number.literal(change.before))} →"
+            f" {code(number.literal(change.after))}"
             for change in arm.diff
         ]
         lines += [f"- costs {escaped(sentences.cost(arm))}"] if sentences.cost(arm) else []
         lines += [f"- {escaped(sentences.parts(arm))}"] if sentences.parts(arm) else []
         lines += [
-            f"- claimed: {escaped(claim_sentences.claimed(claim))}, {escaped(claim.scope)} ({escaped(claim.source)})"
+            f"- claimed: {escaped(claim_sentences.claimed(claim))}, {escaped(claim.scope)}"
+            f" ({escaped(claim.source)})"
             + (f": {escaped(claim.verdict)}" if claim.verdict else "")
-            + (f". {escaped(seen)}" if (seen := claim_sentences.seen_of(result, arm, claim)) else "")
+            + (
+                f". {escaped(seen)}"
+                if (seen := claim_sentences.seen_of(result, arm, claim))
+                else ""
+            )
             for claim in arm.claims
         ]
-        lines += [f"- failed: seeds {seeds}: {escaped(why)}" for seeds, why in certainty.reasons(arm)]
+        lines += [
+            f"- failed: seeds {seeds}: {escaped(why)}" for seeds, why in certainty.reasons(arm)
+        ]
         lines += ["", *table_rows(made)] if made.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {escaped(remark)}" for remark in result.remarks)]
@@ -107,9 +132,13 @@ def table_rows(sheet: table.Table) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come from it. An underscore
-    inside a word is no markup."""
-    return re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", inert(" ".join(text.split())))
+    """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come
+    from it. An underscore inside a word is no markup."""
+    return re.sub(
+        r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
+        r"\\\g<0>",
+        inert(" ".join(text.split())),
+    )
 
 
 def code(text: str) -> str:
@@ -136,11 +165,16 @@ class Column(NamedTuple):
 
 
 def render(result: StudyResult, gallery: str = "") -> str:
-    """The whole page as text: no link to anything outside, every value of the study escaped, and no script unless the
-    study is running: then one, allowed by its hash, that renews the page. `gallery`: where one answers that draws with
-    this study's arms; its own server says so, and then prompts are links."""
+    """The whole page as text: no link to anything outside, every value of the study escaped, and no
+    script unless the study is running: then one, allowed by its hash, that renews the page.
+    `gallery`: where one answers that draws with this study's arms; its own server says so, and then
+    prompts are links."""
     running = result.state == "running"
-    script = resources.files("fulcrum.judge").joinpath("templates/live.js").read_text("utf-8") if running else ""
+    script = (
+        resources.files("fulcrum.judge").joinpath("templates/live.js").read_text("utf-8")
+        if running
+        else ""
+    )
     others = result.best_first
     return inert(
         _environment()
@@ -151,7 +185,9 @@ def render(result: StudyResult, gallery: str = "") -> str:
             script=Markup(script),
             script_hash=script_hash(script),
             probes=design_tables.probe_table(result),
-            style=Markup(resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")),
+            style=Markup(
+                resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")
+            ),
             others=others,
             decisions=len(result.decisions),
             ranking=ranking.ranking(result),
@@ -166,14 +202,19 @@ def render(result: StudyResult, gallery: str = "") -> str:
                 cost_figure.pareto(result, result.primary, "flops_ratio"),
             ),
             curves=_curves(result),
-            panels=curve_figure.panels(result, result.primary) if len(others) > CROWD and not result.fraction else [],
+            panels=(
+                curve_figure.panels(result, result.primary)
+                if len(others) > CROWD and not result.fraction
+                else []
+            ),
             sheets=_sheets(result),
         )
     )
 
 
 def write(result: StudyResult, folder: Path | str) -> Path:
-    """Writes report.html, report.json, effects.csv and report.md; nobody sees half a file. Returns the page."""
+    """Writes report.html, report.json, effects.csv and report.md; nobody sees half a file. Returns
+    the page."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     page = render(result)  # nothing is touched if this fails
@@ -202,7 +243,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["glue"] = _glue
-    environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(f"{NO_BREAK}[", " [")
+    environment.filters["gapless"] = lambda text: text.replace(" ", NO_BREAK).replace(
+        f"{NO_BREAK}[", " ["
+    )
     environment.globals.update(
         words=sentences,
         certainty=certainty,
@@ -221,14 +264,22 @@ def _environment() -> Environment:
 
 def _glue(sentence: str) -> str:
     """An interval, or 'p 0.03', is one word to the eye: no line may break inside."""
-    kept = re.sub(r"\[[^\[\]]{1,40}\]", lambda interval: interval[0].replace(" ", NO_BREAK), sentence)
+    kept = re.sub(
+        r"\[[^\[\]]{1,40}\]", lambda interval: interval[0].replace(" ", NO_BREAK), sentence
+    )
     return re.sub(r"\b(p|±)\s(?=[<\d])", rf"\1{NO_BREAK}", kept)
 
 
 def _held_equal(result: StudyResult) -> str:
     """What the headline comparisons held equal, if all held the same."""
-    units = {row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))}
-    return sentences.held_equal(units.pop()) if len(units) == 1 and units <= sentences.EQUAL.keys() else ""
+    units = {
+        row.unit for arm in result.compared if (row := result.effect(arm.name, result.primary.name))
+    }
+    return (
+        sentences.held_equal(units.pop())
+        if len(units) == 1 and units <= sentences.EQUAL.keys()
+        else ""
+    )
 
 
 def _drawn(*figures: Markup | None) -> list[Markup]:
@@ -236,22 +287,33 @@ def _drawn(*figures: Markup | None) -> list[Markup]:
 
 
 def _curves(result: StudyResult) -> list[Markup]:
-    """The primary metric at equal images, time and FLOPs; then every other metric and the training loss."""
+    """The primary metric at equal images, time and FLOPs; then every other metric and the training
+    loss."""
     if result.fraction is not None:  # no lever has a curve of its own
         return []
     first = [curve_figure.curves(result, result.primary, axis) for axis in AXES]
-    rest = [curve_figure.curves(result, metric) for metric in result.metrics if metric is not result.primary]
+    rest = [
+        curve_figure.curves(result, metric)
+        for metric in result.metrics
+        if metric is not result.primary
+    ]
     return _drawn(*first, *rest, curve_figure.losses(result))
 
 
 def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:
-    """Seed -> one column per arm that has pictures of this seed; an arm without any stays as an empty column."""
+    """Seed -> one column per arm that has pictures of this seed; an arm without any stays as an
+    empty column."""
     if result.grids is None or not result.grids.prompts:
         return []
     pictures = {(row.arm, row.seed): row.images for row in result.grids.arms}
     seeds = sorted({seed for _, seed in pictures})
-    order = [*(arm for arm in result.arms if result.is_base(arm)), *(result.combinations or result.best_first)]
-    return [(seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds]
+    order = [
+        *(arm for arm in result.arms if result.is_base(arm)),
+        *(result.combinations or result.best_first),
+    ]
+    return [
+        (seed, [Column(arm, pictures.get((arm.name, seed), ())) for arm in order]) for seed in seeds
+    ]
 
 
 def script_hash(script: str) -> str:
@@ -260,7 +322,8 @@ def script_hash(script: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Is a page's study running? While it is, it holds a lock and touches the page; both end with it, even by kill -9.
+# Is a page's study running? While it is, it holds a lock and touches the page; both end with it,
+# even by kill -9.
 
 
 LOCK, PAGE, RESULT = "running.lock", "report.html", "report.json"
@@ -278,7 +341,8 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(every):
-            with contextlib.suppress(OSError):  # no page yet, or the disk is full: the study says it
+            # no page yet, or the disk is full: the study says it
+            with contextlib.suppress(OSError):
                 os.utime(folder / PAGE)
 
     with locked(
@@ -301,9 +365,11 @@ def beating(folder: Path, every: float = BEAT) -> Iterator[None]:
 
 
 def settle(folder: Path) -> StudyResult | None:
-    """A page that says "running" of a study that is gone is written again as stopped; that result, or None.
+    """A page that says "running" of a study that is gone is written again as stopped; that result,
+    or None.
 
-    Gone is what was begun on this machine and holds its lock no more. Of a study elsewhere only its silence is known.
+    Gone is what was begun on this machine and holds its lock no more. Of a study elsewhere only its
+    silence is known.
     """
     if not _says_it_runs(folder) or holder_of(folder / LOCK) != platform.node():
         return None
@@ -312,14 +378,20 @@ def settle(folder: Path) -> StudyResult | None:
             result = stopped(read(folder / RESULT), (folder / PAGE).stat().st_mtime)
             write(result, folder)
             return result
-    except (FulcrumError, OSError, ValueError):  # held: it runs. Or nothing here can be read, or written
+    # held: it runs. Or nothing here can be read, or written
+    except (FulcrumError, OSError, ValueError):
         return None
 
 
 def notice(folder: Path) -> str:
-    """What a person must know of a study that did not end and is not running; its page is settled. Empty for all others."""
+    """What a person must know of a study that did not end and is not running; its page is settled.
+    Empty for all others."""
     left = settle(folder)
-    silent = left is None and _says_it_runs(folder) and time.time() - (folder / PAGE).stat().st_mtime > SILENT
+    silent = (
+        left is None
+        and _says_it_runs(folder)
+        and time.time() - (folder / PAGE).stat().st_mtime > SILENT
+    )
     if left is None and not silent:
         return ""
     try:
@@ -342,13 +414,18 @@ def _says_it_runs(folder: Path) -> bool:
 
 
 def stopped(result: StudyResult, heard: float) -> StudyResult:
-    """The result of a study that was last heard of then, as it is left: cells that ran wait for the next."""
+    """The result of a study that was last heard of then, as it is left: cells that ran wait for the
+    next."""
     arms, combinations = (
         tuple(
             arm.model_copy(
                 update={
                     "cells": tuple(
-                        cell.model_copy(update={"state": "waiting"}) if cell.state == "running" else cell
+                        (
+                            cell.model_copy(update={"state": "waiting"})
+                            if cell.state == "running"
+                            else cell
+                        )
                         for cell in arm.cells
                     )
                 }

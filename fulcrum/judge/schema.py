@@ -21,7 +21,8 @@ MINUS, NONE = "\u2212", "\u2013"
 
 
 def decimals(scale: float) -> int:
-    """Decimals that fit an uncertainty of `scale`: two digits of it if it begins with 1 or 2, else one."""
+    """Decimals that fit an uncertainty of `scale`: two digits of it if it begins with 1 or 2, else
+    one."""
     if scale == 0 or not math.isfinite(scale):
         return 3
     power = math.floor(math.log10(abs(scale)))
@@ -46,8 +47,8 @@ def signed(value: float | None, places: int) -> str:
 
 
 def change(mean: float | None, low: float | None, high: float | None) -> str:
-    """'−0.21 [−0.25, −0.17]'; without an interval the mean alone. An end that is not zero does not read as zero where the
-    interval has a sign."""
+    """'−0.21 [−0.25, −0.17]'; without an interval the mean alone. An end that is not zero does not
+    read as zero where the interval has a sign."""
     if mean is None:
         return NONE
     if low is None or high is None:
@@ -107,23 +108,31 @@ def literal(value: Any) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a study finds: one record for each kind of finding, filled by the statistics and shown by the page as it is.
+# What a study finds: one record for each kind of finding, filled by the statistics and shown by the
+# page as it is.
 
 
-DOUBLED = "doubling of the training FLOPs"  # what a trend is told per, where the plan names no other axis
+# what a trend is told per, where the plan names no other axis
+DOUBLED = "doubling of the training FLOPs"
 LARGEST = 1e100  # no measurement is beyond it, and the page adds and squares what it shows
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinity have no JSON form: a reading that diverged is a missing one, and so is one beyond all measure."""
-    return None if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST) else value
+    """NaN and infinity have no JSON form: a reading that diverged is a missing one, and so is one
+    beyond all measure."""
+    return (
+        None
+        if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= LARGEST)
+        else value
+    )
 
 
 Reading = Annotated[float | None, BeforeValidator(_finite)]
 
 
 class Effect(Frozen):
-    """The paired difference arm minus baseline, in the metric's own sign; `unit` says what was held equal."""
+    """The paired difference arm minus baseline, in the metric's own sign; `unit` says what was held
+    equal."""
 
     arm: str
     metric: str
@@ -137,9 +146,12 @@ class Effect(Frozen):
     verdict: str
     claim_verdict: str | None
     note: str = ""  # such as: stopped early, counted as censored
-    detectable: Reading = None  # a true difference of this size would be seen in four studies of five
-    shrunk: Reading = None  # the mean without the flattery of having been picked out: what a headline says
-    tie_low: Reading = None  # the interval that a tie is asked of: at level alpha an equivalence test takes 1 - 2 alpha
+    #: a true difference of this size would be seen in four studies of five
+    detectable: Reading = None
+    #: the mean without the flattery of having been picked out: what a headline says
+    shrunk: Reading = None
+    #: the interval that a tie is asked of: at level alpha an equivalence test takes 1 - 2 alpha
+    tie_low: Reading = None
     tie_high: Reading = None
     margin: Reading = None  # smallest effect of interest on this metric
     planned: int = 0  # pairs that the plan asks for
@@ -176,7 +188,8 @@ class Noise(Frozen):
 
 
 class Interaction(Frozen):
-    """What two levers do together beyond the sum of what each does alone: (ab - base) - (a - base) - (b - base)."""
+    """What two levers do together beyond the sum of what each does alone: (ab - base) - (a - base)
+    - (b - base)."""
 
     a: str
     b: str
@@ -191,7 +204,8 @@ class Interaction(Frozen):
 
 
 class AliasString(Frozen):
-    """Pairs of levers that a fractional design cannot tell apart, and what they do together beyond their sums."""
+    """Pairs of levers that a fractional design cannot tell apart, and what they do together beyond
+    their sums."""
 
     pairs: tuple[tuple[str, str], ...]
     metric: str
@@ -236,11 +250,13 @@ class Trend(Frozen):
     n: int
     axis: str = DOUBLED
     unit: str = "images"
-    verdict: str = ""  # grows, fades, crossing (it changes its sign), holds, inconclusive, exploratory
+    #: grows, fades, crossing (it changes its sign), holds, inconclusive, exploratory
+    verdict: str = ""
 
 
 class Target(Frozen):
-    """What an arm needs to reach the baseline's final value, as a share of what the baseline needs."""
+    """What an arm needs to reach the baseline's final value, as a share of what the baseline
+    needs."""
 
     arm: str
     metric: str
@@ -323,20 +339,23 @@ class Probes(Frozen):
 
 
 # --------------------------------------------------------------------------------------------------
-# An arm as a study hands it to the report: what it changes, what it costs, what is claimed of it, what its cells found.
+# An arm as a study hands it to the report: what it changes, what it costs, what is claimed of it,
+# what its cells found.
 
 
 CellState = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class ArmCost(Frozen):
-    """Each ratio is the arm's over the baseline's of its scale, whatever it is compared with; below one is cheaper."""
+    """Each ratio is the arm's over the baseline's of its scale, whatever it is compared with; below
+    one is cheaper."""
 
     flops_ratio: Reading = None
     time_ratio: Reading = None
     memory_ratio: Reading = None
     parameters_ratio: Reading = None
-    parts: dict[str, float] = {}  # FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
+    #: FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
+    parts: dict[str, float] = {}
 
 
 class ClaimResult(Claim):
@@ -344,13 +363,16 @@ class ClaimResult(Claim):
 
     model_config = ConfigDict(strict=False)
 
-    carries: bool = Field(default=True, exclude=True)  # this and the next are of the lever's card only
+    #: this and the next are of the lever's card only
+    carries: bool = Field(default=True, exclude=True)
     settings: dict[str, Any] = Field(default={}, exclude=True)
     also: str = Field(default="", exclude=True)
     recipe: str = Field(default="", exclude=True)
-    verdict: str | None = None  # replicated, opposite here, contradicted, underpowered, out of scope, not comparable
+    #: replicated, opposite here, contradicted, underpowered, out of scope, not comparable
+    verdict: str | None = None
     seen: str = ""  # name of our metric that stands for the claim's; empty: none does
-    why: str = ""  # the verdict's reason: what is not comparable, or what stood for the published setting
+    #: the verdict's reason: what is not comparable, or what stood for the published setting
+    why: str = ""
     codes: tuple[Remark, ...] = ()  # of the reason
 
 
@@ -412,7 +434,8 @@ class ArmResult(Frozen):
 # What a study hands to the report: frozen records, the one contract between `study` and `report`.
 
 
-# A picture is part of the page, never a link: anything but an inline PNG would be a request to somewhere.
+# A picture is part of the page, never a link: anything but an inline PNG would be a request to
+# somewhere.
 Picture = Annotated[str, Field(pattern=r"^data:image/png;base64,[A-Za-z0-9+/]+={0,2}$")]
 
 
@@ -450,9 +473,11 @@ class ShownMetric(Frozen):
     better: Literal["lower", "higher"]
     explain: str
     card: dict[str, Any]
-    floors: dict[str, Reading] = {}  # what pictures that show nothing get: noise, grey, another scene's picture
+    #: what pictures that show nothing get: noise, grey, another scene's picture
+    floors: dict[str, Reading] = {}
     ceiling: Reading = None  # what real pictures get
-    agreement: str = ""  # how far a second judge agrees with the first, in words; empty: there is none
+    #: how far a second judge agrees with the first, in words; empty: there is none
+    agreement: str = ""
     codes: tuple[Remark, ...] = ()  # of the agreement
 
 
@@ -487,7 +512,8 @@ class StudyResult(Frozen):
     detectable: dict[str, Reading] = {}
     grids: Grids | None = None
     remarks: tuple[str, ...] = ()
-    codes: tuple[Remark, ...] | None = None  # of the remarks; None: the result was written before there were codes
+    #: of the remarks; None: the result was written before there were codes
+    codes: tuple[Remark, ...] | None = None
     interactions: tuple[Interaction, ...] = ()
     scales: tuple[ScaleFacts, ...] = ()
     trends: tuple[Trend, ...] = ()
@@ -496,7 +522,8 @@ class StudyResult(Frozen):
     pareto: tuple[Front, ...] = ()  # empty: the page draws its own from means and costs
     probes: Probes | None = None
     progress: CellCounts
-    fraction: FractionFacts | None = None  # then the arms are the baseline and the levers, each with its mean effect
+    #: then the arms are the baseline and the levers, each with its mean effect
+    fraction: FractionFacts | None = None
     combinations: tuple[ArmResult, ...] = ()  # of a fraction: what was trained beside the baseline
 
     @model_validator(mode="after")
@@ -506,7 +533,10 @@ class StudyResult(Frozen):
         for kind, names in (("arm", arms), ("metric", metrics)):
             twice = [name for name, times in Counter(names).items() if times > 1]
             if twice:
-                raise ValueError(f"expected every {kind} once, found {twice} more than once: give each its own name")
+                raise ValueError(
+                    f"expected every {kind} once, found {twice} more than once: give each its own"
+                    " name"
+                )
         trained = [*arms, *(arm.name for arm in self.combinations)]
         compared, roots = [arm.name for arm in self.compared], [arm.root for arm in self.compared]
         scales = [scale.name for scale in self.scales]
@@ -520,8 +550,18 @@ class StudyResult(Frozen):
             ("claims", "metric", metrics, claims),
             ("noise", "metric", metrics, [row.metric for row in self.noise]),
             ("detectable", "metric", metrics, list(self.detectable)),
-            ("grids.arms", "arm", trained, [row.arm for row in self.grids.arms] if self.grids else []),
-            ("interactions", "arm", roots, [name for row in self.interactions for name in (row.a, row.b)]),
+            (
+                "grids.arms",
+                "arm",
+                trained,
+                [row.arm for row in self.grids.arms] if self.grids else [],
+            ),
+            (
+                "interactions",
+                "arm",
+                roots,
+                [name for row in self.interactions for name in (row.a, row.b)],
+            ),
             ("interactions", "metric", metrics, [row.metric for row in self.interactions]),
             ("trends", "arm", roots, [row.arm for row in self.trends]),
             ("trends", "metric", metrics, [row.metric for row in self.trends]),
@@ -533,7 +573,10 @@ class StudyResult(Frozen):
         ):
             strange = sorted(set(used) - set(known))
             if strange:
-                raise ValueError(f"{place}: expected a {kind} out of {known}, found {strange}: list it, or mend the name")
+                raise ValueError(
+                    f"{place}: expected a {kind} out of {known}, found {strange}: list it, or mend"
+                    " the name"
+                )
         return self
 
     @property
@@ -542,8 +585,8 @@ class StudyResult(Frozen):
 
     @cached_property
     def compared(self) -> tuple[ArmResult, ...]:
-        """All arms but the baselines; every scale has a baseline of its own, which is held against itself. An arm that
-        others are held against is compared itself as well."""
+        """All arms but the baselines; every scale has a baseline of its own, which is held against
+        itself. An arm that others are held against is compared itself as well."""
         return tuple(arm for arm in self.arms[1:] if arm.against != arm.name)
 
     @property
@@ -585,7 +628,13 @@ class StudyResult(Frozen):
     @cached_property
     def with_curves(self) -> frozenset[str]:
         """Metrics that were read during training too."""
-        return frozenset(name for arm in self.arms for cell in arm.cells for point in cell.curve for name in point.values)
+        return frozenset(
+            name
+            for arm in self.arms
+            for cell in arm.cells
+            for point in cell.curve
+            for name in point.values
+        )
 
     @cached_property
     def _effects(self) -> dict[str, dict[str, list[Effect]]]:
@@ -599,24 +648,35 @@ class StudyResult(Frozen):
         return [row for rows in self._effects.get(arm.name, {}).values() for row in rows]
 
     def effect(self, arm: str, metric: str) -> Effect | None:
-        """The headline comparison of an arm: at equal images if there is one, else the first that was made."""
+        """The headline comparison of an arm: at equal images if there is one, else the first that
+        was made."""
         rows = self._effects.get(arm, {}).get(metric, [])
-        return next((row for row in rows if row.unit in ("images", "steps")), rows[0] if rows else None)
+        return next(
+            (row for row in rows if row.unit in ("images", "steps")), rows[0] if rows else None
+        )
 
     @cached_property
     def ranked(self) -> tuple[ArmResult, ...]:
-        """All arms, best first on the primary metric, the baseline at zero; arms without an answer come last.
+        """All arms, best first on the primary metric, the baseline at zero; arms without an answer
+        come last.
 
         A study of several scales ranks each by itself, one after the other.
         """
-        sign, scales = 1.0 if self.primary.better == "higher" else -1.0, [scale.name for scale in self.scales]
+        sign, scales = (
+            1.0 if self.primary.better == "higher" else -1.0,
+            [scale.name for scale in self.scales],
+        )
 
         def place(arm: ArmResult) -> tuple[int, bool, float]:
             scale = scales.index(arm.scale) if arm.scale else len(scales)
             if self.is_base(arm):
                 return scale, False, 0.0
             effect = self.effect(arm.name, self.primary.name)
-            return (scale, True, 0.0) if effect is None or effect.mean is None else (scale, False, -sign * effect.mean)
+            return (
+                (scale, True, 0.0)
+                if effect is None or effect.mean is None
+                else (scale, False, -sign * effect.mean)
+            )
 
         return tuple(sorted(self.arms, key=place))
 
@@ -644,10 +704,12 @@ class StudyResult(Frozen):
 
 
 # --------------------------------------------------------------------------------------------------
-# How far a reader may trust a comparison: its level, its pairs, what failed, what scatters, what could have been seen.
+# How far a reader may trust a comparison: its level, its pairs, what failed, what scatters, what
+# could have been seen.
 
 
-LOOKED = ("decided at ", "stopped at ", "undecided at ", "undecided after ")  # how notes on a look begin
+# how notes on a look begin
+LOOKED = ("decided at ", "stopped at ", "undecided at ", "undecided after ")
 
 
 def question(result: StudyResult) -> str:
@@ -655,10 +717,12 @@ def question(result: StudyResult) -> str:
     if not any(row.exploratory for row in result.effects):
         return ""
     joint = any(not row.exploratory and row.metric != result.primary.name for row in result.effects)
-    asked = "every metric, in one joint test over arms and metrics," if joint else "the primary metric"
+    asked = (
+        "every metric, in one joint test over arms and metrics," if joint else "the primary metric"
+    )
     return (
-        f"The plan's question is {asked} at equal images; everything else is exploratory, for reading: where nothing "
-        "is true, some of so many intervals still miss zero."
+        f"The plan's question is {asked} at equal images; everything else is exploratory, for"
+        " reading: where nothing is true, some of so many intervals still miss zero."
     )
 
 
@@ -668,7 +732,8 @@ def level(result: StudyResult) -> str:
 
 
 def tie_level(result: StudyResult) -> str:
-    """'90 %': of the interval that a tie is asked of, as equivalence tests at the plan's level take it."""
+    """'90 %': of the interval that a tie is asked of, as equivalence tests at the plan's level take
+    it."""
     return f"{plain(round(100 * (1 - 2 * result.plan.alpha), 6))} %"
 
 
@@ -679,9 +744,11 @@ def pairs(effect: Effect) -> str:
 
 
 def fewest(result: StudyResult) -> int:
-    """The fewest pairs whose sign flips can give a p as small as the plan asks: the smallest of n pairs is 2 / 2^n. A plan
-    that takes fewer seeds of a fraction is decided without sign flips."""
-    if result.fraction is not None and len(result.plan.seeds) < math.ceil(1 - math.log2(result.plan.alpha)):
+    """The fewest pairs whose sign flips can give a p as small as the plan asks: the smallest of n
+    pairs is 2 / 2^n. A plan that takes fewer seeds of a fraction is decided without sign flips."""
+    if result.fraction is not None and len(result.plan.seeds) < math.ceil(
+        1 - math.log2(result.plan.alpha)
+    ):
         return 2
     return math.ceil(1 - math.log2(result.plan.alpha))
 
@@ -699,7 +766,8 @@ def too_few(result: StudyResult, effect: Effect) -> str:
 
 def failures(result: StudyResult, arm: ArmResult) -> str:
     """'2 of 6 seeds failed'; empty where none did."""
-    failed, total = arm.count("failed"), len(arm.cells) - arm.count("stopped")  # without seeds that it was spared
+    # without seeds that it was spared
+    failed, total = arm.count("failed"), len(arm.cells) - arm.count("stopped")
     effect = result.effect(arm.name, result.primary.name)
     if not failed and effect is not None:
         failed, total = effect.failed, max(effect.planned, effect.n + effect.failed)
@@ -712,7 +780,10 @@ def survivors(result: StudyResult, arm: ArmResult) -> str:
     if not failed or effect is None or not effect.n:
         return ""
     left = "the one that is" if effect.n == 1 else f"the {effect.n} that are"
-    return f"{failed}; {left} compared survived, and survivors alone never make an arm better, nor a tie."
+    return (
+        f"{failed}; {left} compared survived, and survivors alone never make an arm better, nor a"
+        " tie."
+    )
 
 
 def reasons(arm: ArmResult) -> list[tuple[str, str]]:
@@ -731,18 +802,21 @@ def failed_cells(result: StudyResult) -> str:
 
 
 def look(effect: Effect) -> str:
-    """Where a plan that decides at several looks ended an arm, as its judge noted it: 'decided at 12 of 16 pairs'."""
+    """Where a plan that decides at several looks ended an arm, as its judge noted it: 'decided at
+    12 of 16 pairs'."""
     return next((part for part in notes(effect) if part.startswith(LOOKED)), "")
 
 
 def seeds(result: StudyResult) -> str:
-    """'6 paired seeds'; '8 to 16 paired seeds' where the plan adds them while an arm is undecided."""
+    """'6 paired seeds'; '8 to 16 paired seeds' where the plan adds them while an arm is
+    undecided."""
     first = f"{result.plan.looks[0]} to " if result.plan.looks[1:] else ""
     return f"{first}{len(result.plan.seeds)} paired seeds"
 
 
 def remarks(result: StudyResult, arm: ArmResult) -> list[str]:
-    """What must stand beside a verdict, as short lines: what failed, how few pairs, what looks odd."""
+    """What must stand beside a verdict, as short lines: what failed, how few pairs, what looks
+    odd."""
     effect, base = result.effect(arm.name, result.primary.name), result.base_of(arm)
     lines = ["" if result.is_base(base) else f"compared with {base.label}", failures(result, arm)]
     if effect is not None and effect.n:
@@ -758,9 +832,14 @@ def unlike(effect: Effect) -> str:
 
 
 def notes(effect: Effect) -> list[str]:
-    """What the statistics noted, without failed seeds and missing pairs, which every answer tells."""
+    """What the statistics noted, without failed seeds and missing pairs, which every answer
+    tells."""
     parts = [part for part in effect.note.split("; ") if part]
-    return [part for part in parts if not part.endswith("seeds failed") and "pairs cannot reach" not in part]
+    return [
+        part
+        for part in parts
+        if not part.endswith("seeds failed") and "pairs cannot reach" not in part
+    ]
 
 
 def trust(result: StudyResult, effect: Effect) -> list[str]:
@@ -779,47 +858,70 @@ def trust(result: StudyResult, effect: Effect) -> list[str]:
     if effect.correlation is not None:
         help_ = "pairing helped" if effect.correlation > 0.3 else "pairing helped little"
         help_ = "pairing did not help" if effect.correlation < -0.1 else help_
-        sentences.append(f"Over seeds the two arms correlate at {plain(effect.correlation, 2)}: {help_}.")
+        sentences.append(
+            f"Over seeds the two arms correlate at {plain(effect.correlation, 2)}: {help_}."
+        )
     if effect.detectable is not None:
         sentences.append(
-            f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)} would be "
-            "seen in four studies of five."
+            f"With the scatter of these pairs, a true difference of {_rough(effect.detectable)}"
+            " would be seen in four studies of five."
         )
     return sentences
 
 
 def visible(result: StudyResult) -> str:
-    """What differences on the primary metric this study can see, lever by lever; empty where that is not known."""
+    """What differences on the primary metric this study can see, lever by lever; empty where that
+    is not known."""
     if len(result.plan.seeds) < fewest(result):
-        return f"So few seeds cannot decide anything, whatever is found: {fewest(result)} are the fewest that can."
+        return (
+            f"So few seeds cannot decide anything, whatever is found: {fewest(result)} are the"
+            " fewest that can."
+        )
     rows = [result.effect(arm.name, result.primary.name) for arm in result.compared]
     sizes = [row.detectable for row in rows if row is not None and row.detectable is not None]
     loudest = result.detectable.get(result.primary.name)
     if sizes:
         least, most = _rough(min(sizes)), _rough(max(sizes))
-        size = least if least == most else f"{least} to {most}, depending on how much a lever scatters over seeds,"
+        size = (
+            least
+            if least == most
+            else f"{least} to {most}, depending on how much a lever scatters over seeds,"
+        )
         return f"A true difference of {size} would be seen in four studies of five."
     if loudest is None:
         return ""
-    return f"Of the lever that scatters most, a true difference of {_rough(loudest)} would be seen in four studies of five."
+    return (
+        f"Of the lever that scatters most, a true difference of {_rough(loudest)} would be seen in"
+        " four studies of five."
+    )
 
 
 def looks(result: StudyResult) -> str:
-    """'Decides at 8, 12 and 16 pairs; 0.031, 0.041 and 0.05 of the error may be spent by then'; empty: once, at the end."""
+    """'Decides at 8, 12 and 16 pairs; 0.031, 0.041 and 0.05 of the error may be spent by then';
+    empty: once, at the end."""
     plan = result.plan
     if not plan.looks:
         return ""
-    at = ", ".join(map(str, plan.looks[:-1])) + f" and {plan.looks[-1]}" if plan.looks[1:] else str(plan.looks[0])
+    at = (
+        ", ".join(map(str, plan.looks[:-1])) + f" and {plan.looks[-1]}"
+        if plan.looks[1:]
+        else str(plan.looks[0])
+    )
     spent = ", ".join(plain(share) for share in plan.spending)
-    return f"decides at {at} pairs" + (f", having spent at most {spent} of the error by then" if spent else "")
+    return f"decides at {at} pairs" + (
+        f", having spent at most {spent} of the error by then" if spent else ""
+    )
 
 
 def machines(result: StudyResult) -> list[str]:
-    """Every kind of machine that cells ran on, with how many did: 'AMD EPYC, torch 2.13.0 (12 cells)'."""
+    """Every kind of machine that cells ran on, with how many did: 'AMD EPYC, torch 2.13.0 (12
+    cells)'."""
     counts: dict[str, int] = {}
     for cell in (cell for arm in result.trained for cell in arm.cells if cell.machine):
         counts[cell.machine] = counts.get(cell.machine, 0) + 1
-    return [f"{machine} ({count} cell{'s' if count > 1 else ''})" for machine, count in counts.items()]
+    return [
+        f"{machine} ({count} cell{'s' if count > 1 else ''})" for machine, count in counts.items()
+    ]
 
 
 def _rough(size: float) -> str:

@@ -13,7 +13,8 @@ from fulcrum.judge.schema import ArmResult, Effect, StudyResult
 from fulcrum.judge.tables import Table, mean_sd
 
 # --------------------------------------------------------------------------------------------------
-# The ranking that opens the page: a row per lever with its verdict, every seed and the interval to one scale, its cost.
+# The ranking that opens the page: a row per lever with its verdict, every seed and the interval to
+# one scale, its cost.
 
 
 WIDTH, HEIGHT = 360, 34
@@ -28,7 +29,8 @@ class Row(NamedTuple):
     change: str
     strip: Markup
     time: str
-    other: str  # the verdict with something else held equal, or the difference where it is exploratory
+    #: the verdict with something else held equal, or the difference where it is exploratory
+    other: str
     remarks: list[str]  # what must stand beside the verdict: failures, missing pairs, warnings
 
 
@@ -63,9 +65,13 @@ def ranking(result: StudyResult) -> Ranking:
 
 
 def _axis(result: StudyResult) -> Axis | None:
-    """One axis for all rows, so that the eye can compare. A wild interval or seed is cut off rather than shrinking the
-    rest."""
-    rows = [effect for arm in result.compared if (effect := result.effect(arm.name, result.primary.name))]
+    """One axis for all rows, so that the eye can compare. A wild interval or seed is cut off rather
+    than shrinking the rest."""
+    rows = [
+        effect
+        for arm in result.compared
+        if (effect := result.effect(arm.name, result.primary.name))
+    ]
     means = [row.mean for row in rows if row.mean is not None]
     if not means:
         return None
@@ -79,7 +85,11 @@ def _axis(result: StudyResult) -> Axis | None:
 
 def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, unit: str) -> Row:
     effect, base = result.effect(arm.name, result.primary.name), result.is_base(arm)
-    others = [row for row in result.effects_of(arm) if (row.metric, row.unit) == (result.primary.name, unit)]
+    others = [
+        row
+        for row in result.effects_of(arm)
+        if (row.metric, row.unit) == (result.primary.name, unit)
+    ]
     return Row(
         arm,
         base,
@@ -94,7 +104,11 @@ def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, uni
 
 
 def _other(effect: Effect) -> str:
-    return number.change(effect.mean, effect.low, effect.high) if effect.exploratory else effect.verdict
+    return (
+        number.change(effect.mean, effect.low, effect.high)
+        if effect.exploratory
+        else effect.verdict
+    )
 
 
 def _differences(result: StudyResult, arm: ArmResult) -> dict[int, float]:
@@ -105,13 +119,24 @@ def _differences(result: StudyResult, arm: ArmResult) -> dict[int, float]:
     return {seed: after[seed] - before[seed] for seed in sorted(before.keys() & after.keys())}
 
 
-def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, place: int) -> Markup:
+def _strip(
+    result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, place: int
+) -> Markup:
     canvas, y, margin = Canvas(WIDTH, HEIGHT), MIDDLE, result.plan.smallest_effect
-    canvas.add("rect", x=x(-margin), y=0.0, width=x(margin) - x(-margin), height=float(HEIGHT), class_="band")
+    canvas.add(
+        "rect",
+        x=x(-margin),
+        y=0.0,
+        width=x(margin) - x(-margin),
+        height=float(HEIGHT),
+        class_="band",
+    )
     canvas.line(x(0), 0, x(0), HEIGHT, "zero")
     title = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
     if effect is not None and effect.mean is not None:
-        title = f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
+        title = (
+            f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
+        )
         look = colour(result, arm)
         if effect.low is not None and effect.high is not None:
             for end, outward in ((effect.low, -1), (effect.high, 1)):
@@ -120,8 +145,16 @@ def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, 
                 if at == x(end):
                     canvas.line(at, y - 6, at, y + 6, f"whisker {look}")
                 else:  # an arrow: the interval goes on beyond the picture
-                    canvas.path([(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)], f"whisker open-end {look}")
-        canvas.dot(x(effect.mean), y, 5.5, f"{'dot' if effect.verdict in sentences.DECIDED else 'ring'} {look}")
+                    canvas.path(
+                        [(at - 6 * outward, y - 5), (at, y), (at - 6 * outward, y + 5)],
+                        f"whisker open-end {look}",
+                    )
+        canvas.dot(
+            x(effect.mean),
+            y,
+            5.5,
+            f"{'dot' if effect.verdict in sentences.DECIDED else 'ring'} {look}",
+        )
     seeds = {} if result.is_base(arm) else _differences(result, arm)
     for seed, value in seeds.items():
         at, tip = x(value), f"seed {seed}: {number.change(value, None, None)}"
@@ -134,7 +167,9 @@ def _strip(result: StudyResult, arm: ArmResult, effect: Effect | None, x: Axis, 
                 f"whisker open-end {colour(result, arm)}",
                 tip,
             )
-    desc = "; ".join(f"seed {seed} {number.change(value, None, None)}" for seed, value in seeds.items())
+    desc = "; ".join(
+        f"seed {seed} {number.change(value, None, None)}" for seed, value in seeds.items()
+    )
     return canvas.finish(f"strip-{place}", title, desc)
 
 
@@ -148,7 +183,8 @@ def _ruler(result: StudyResult, x: Axis) -> Markup:
 
 
 # --------------------------------------------------------------------------------------------------
-# Figures and tables of what a study may add: effects by scale, interactions, time to target, sweeps, probes.
+# Figures and tables of what a study may add: effects by scale, interactions, time to target,
+# sweeps, probes.
 
 
 SEES = {"worse": "sees it", "better": "likes it", "stays": "unmoved"}
@@ -171,8 +207,12 @@ def trends(result: StudyResult) -> list[Markup]:
     ]
 
 
-def _trend(result: StudyResult, root: str, points: list[tuple[ArmResult, float, float, Effect]], x: Axis) -> Markup:
-    ends = [end for _, _, mean, row in points for end in (mean, row.low, row.high) if end is not None]
+def _trend(
+    result: StudyResult, root: str, points: list[tuple[ArmResult, float, float, Effect]], x: Axis
+) -> Markup:
+    ends = [
+        end for _, _, mean, row in points for end in (mean, row.low, row.high) if end is not None
+    ]
     y = Axis.over([*ends, 0.0], 190, 24)  # each its own: effects of levers differ by orders of size
     canvas, first = Canvas(420, 236), points[0][0]
     look, label = colour(result, first), sentences.plain(first)
@@ -225,7 +265,9 @@ def scale_table(result: StudyResult) -> Table:
         )
         for scale in result.scales
     )
-    return Table("The scales", ("scale", "settings", "parameters", "tokens", "training FLOPs"), rows, (0, 1))
+    return Table(
+        "The scales", ("scale", "settings", "parameters", "tokens", "training FLOPs"), rows, (0, 1)
+    )
 
 
 def interaction_table(result: StudyResult) -> Table:
@@ -246,11 +288,14 @@ def interaction_table(result: StudyResult) -> Table:
             )
         )
     heads = (
-        ("first alone", "second alone", "both") if result.fraction is None else ("first, on average", "second, on average")
+        ("first alone", "second alone", "both")
+        if result.fraction is None
+        else ("first, on average", "second, on average")
     )
     columns = ("pair", "metric", *heads, "beyond the sum [interval]", "pairs", "p", "verdict")
     return Table(
-        "What two levers do together beyond the sum of each alone; zero means that their effects add up",
+        "What two levers do together beyond the sum of each alone; zero means that their effects"
+        " add up",
         columns,
         tuple(rows),
         (0, 1, len(columns) - 1),
@@ -273,7 +318,8 @@ def target_table(result: StudyResult) -> Table:
             )
         )
     return Table(
-        "What an arm needs to get where the baseline ends, against what the baseline needs; below 1 is sooner",
+        "What an arm needs to get where the baseline ends, against what the baseline needs; below 1"
+        " is sooner",
         ("arm", "target", "counted in", "needed [interval]", "seeds that got there"),
         tuple(rows),
         (0, 1, 2),
@@ -289,13 +335,15 @@ def combination_table(result: StudyResult) -> Table:
             result.marks[arm.name],
             *("on" if one else "" for one in on),
             number.spread(*mean_sd(arm, metric.name)),
-            f"{arm.count('done')} of {len(arm.cells)}" + (f", {arm.count('failed')} failed" if arm.count("failed") else ""),
+            f"{arm.count('done')} of {len(arm.cells)}"
+            + (f", {arm.count('failed')} failed" if arm.count("failed") else ""),
         )
         for arm, on in zip(result.trained, result.fraction.on, strict=True)
     ]
     heads = (names.get(lever, lever) for lever in result.fraction.levers)
     return Table(
-        f"The combinations that were trained, with their {sentences.lowered(metric.label)} (mean ± sd over seeds)",
+        f"The combinations that were trained, with their {sentences.lowered(metric.label)} (mean ±"
+        " sd over seeds)",
         ("combination", *heads, sentences.lowered(metric.label), "seeds done"),
         tuple(rows),
         tuple(range(len(result.fraction.levers) + 1)),
@@ -315,7 +363,8 @@ def string_table(result: StudyResult) -> Table:
         for row in (result.fraction.strings if result.fraction else ())
     )
     return Table(
-        "Pairs that were not chosen: the sum of what those in a line do beyond their levers' effects, for reading",
+        "Pairs that were not chosen: the sum of what those in a line do beyond their levers'"
+        " effects, for reading",
         ("pairs that stand together", "beyond the sum [interval]", "seeds", "p"),
         rows,
     )
@@ -330,7 +379,14 @@ def sweep_table(result: StudyResult) -> Table:
             losses = [one.value for one in row.tries if one.rate == rate and one.value is not None]
             text = number.plain(statistics.fmean(losses), 4) if losses else number.NONE
             values.append(f"{text} (chosen)" if rate == row.chosen else text)
-        rows.append((names[row.arm], *values, f"{row.images:,}" if row.images else number.NONE, row.note or number.NONE))
+        rows.append(
+            (
+                names[row.arm],
+                *values,
+                f"{row.images:,}" if row.images else number.NONE,
+                row.note or number.NONE,
+            )
+        )
     metric = sentences.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
     return Table(
         f"The same search for every arm: mean {metric} at multiples of the recipe's learning rate",
@@ -356,7 +412,8 @@ def probe_table(result: StudyResult) -> Table | None:
         rows.append(tuple(row))
     heads = (known.get(name, name.replace("_", " ").capitalize()) for name in metrics)
     return Table(
-        f"What each metric does when a known fault is put into {result.probes.n:,} pictures of {result.probes.pictures}",
+        f"What each metric does when a known fault is put into {result.probes.n:,} pictures of"
+        f" {result.probes.pictures}",
         ("fault", *heads),
         tuple(rows),
         tuple(range(len(metrics) + 1)),
@@ -370,7 +427,11 @@ def tables(result: StudyResult) -> list[tuple[str, Table]]:
         ("Scales", scale_table(result)),
         ("Trends", trend_table(result)),
         ("Interactions", interaction_table(result)),
-        *([("Combinations", combination_table(result)), ("Other pairs", string_table(result))] if result.fraction else []),
+        *(
+            [("Combinations", combination_table(result)), ("Other pairs", string_table(result))]
+            if result.fraction
+            else []
+        ),
         ("Time to target", target_table(result)),
         ("Learning rates", sweep_table(result)),
         *([("What each metric sees", probes)] if probes else []),

@@ -13,7 +13,8 @@ from fulcrum.judge.schema import ArmResult, ClaimResult, Effect, ShownMetric, St
 
 
 def facts(result: StudyResult) -> list[tuple[str, str]]:
-    """What differs from the recipe first: settings, data and text encoder, the same for every arm."""
+    """What differs from the recipe first: settings, data and text encoder, the same for every
+    arm."""
     plan, made = result.plan, result.made
     machines = certainty.machines(result)
     unlike = max((row.unlike for row in result.effects), default=0)
@@ -33,15 +34,18 @@ def facts(result: StudyResult) -> list[tuple[str, str]]:
         ("significance level", f"{number.plain(plan.alpha)}, over the whole family of arms"),
         ("threads per cell", str(plan.threads_per_cell)),
         ("machine", "; ".join(machines) or made.machine),
-        ("unlike machines", f"some pairs ran on two kinds of machine: up to {unlike} of an arm" if unlike else ""),
+        (
+            "unlike machines",
+            f"some pairs ran on two kinds of machine: up to {unlike} of an arm" if unlike else "",
+        ),
         ("made", f"Fulcrum {made.version}, {made.date}{took}"),
     ]
     return [(name, value) for name, value in rows if value]
 
 
 def changed(result: StudyResult) -> str:
-    """'spark with optim.lr=0.001, data.size=32 and 3 more settings': what the baseline is, so that nobody takes it for
-    the recipe as it is."""
+    """'spark with optim.lr=0.001, data.size=32 and 3 more settings': what the baseline is, so that
+    nobody takes it for the recipe as it is."""
     settings = result.plan.settings
     if not settings:
         return ""
@@ -51,8 +55,8 @@ def changed(result: StudyResult) -> str:
 
 
 def gallery_command(result: StudyResult) -> str:
-    """What a person types to draw with the study's arms: its own command's plan, place and files. Empty where the study
-    was not made by that command."""
+    """What a person types to draw with the study's arms: its own command's plan, place and files.
+    Empty where the study was not made by that command."""
     try:
         words = shlex.split(result.made.command)
     except ValueError:
@@ -89,7 +93,12 @@ TONES = {
 }
 KNOWN = ("better", "worse", "tie", "not learned", "inconclusive", "failed", "waiting", "no answer")
 DECIDED = ("better", "worse")
-COSTS = {"time_ratio": "time per image", "flops_ratio": "FLOPs", "memory_ratio": "memory", "parameters_ratio": "parameters"}
+COSTS = {
+    "time_ratio": "time per image",
+    "flops_ratio": "FLOPs",
+    "memory_ratio": "memory",
+    "parameters_ratio": "parameters",
+}
 
 
 def tone(verdict: str | None) -> str:
@@ -97,17 +106,24 @@ def tone(verdict: str | None) -> str:
 
 
 def held_equal(unit: str) -> str:
-    """What was the same for both arms of a comparison; a unit that we do not know is shown as it is."""
+    """What was the same for both arms of a comparison; a unit that we do not know is shown as it
+    is."""
     return f"equal {EQUAL[unit]}" if unit in EQUAL else unit
 
 
 def lowered(label: str) -> str:
-    """A metric's label inside a sentence: 'Attribute accuracy' loses its capital, 'MMD' and 'FID' keep theirs."""
-    return label[:1].lower() + label[1:] if label[1:2].islower() and not label.startswith("Fréchet") else label
+    """A metric's label inside a sentence: 'Attribute accuracy' loses its capital, 'MMD' and 'FID'
+    keep theirs."""
+    return (
+        label[:1].lower() + label[1:]
+        if label[1:2].islower() and not label.startswith("Fréchet")
+        else label
+    )
 
 
 def verb(label: str) -> str:
-    """'are' for 'Short captions' and 'Muon + TREAD', 'is' for 'Muon': good enough for names of levers."""
+    """'are' for 'Short captions' and 'Muon + TREAD', 'is' for 'Muon': good enough for names of
+    levers."""
     name = re.sub(r"\s*\(.*\)\s*$", "", label)
     return "are" if " + " in name or " and " in name or re.search(r"[^s]s$", name) else "is"
 
@@ -122,7 +138,8 @@ def verdict_of(result: StudyResult, arm: ArmResult) -> str:
 
 
 def base_name(result: StudyResult, arm: ArmResult) -> str:
-    """What an arm is compared with, inside a sentence: 'the baseline', or the label of another arm."""
+    """What an arm is compared with, inside a sentence: 'the baseline', or the label of another
+    arm."""
     base = result.base_of(arm)
     return "the baseline" if result.is_base(base) else base.label
 
@@ -137,7 +154,10 @@ def answer(result: StudyResult, arm: ArmResult) -> str:
         numbers += f", p {number.probability(effect.p_adjusted)}"
     base = base_name(result, arm)
     if effect.verdict == "not learned":
-        return f"{arm.label}: {base} has not learned this yet: train longer. So far {numbers}{_why(result, arm, effect)}."
+        return (
+            f"{arm.label}: {base} has not learned this yet: train longer. So far"
+            f" {numbers}{_why(result, arm, effect)}."
+        )
     finding = {
         "better": f"{are} better" + (f" than {base}" if base != "the baseline" else ""),
         "worse": f"{are} worse" + (f" than {base}" if base != "the baseline" else ""),
@@ -148,7 +168,8 @@ def answer(result: StudyResult, arm: ArmResult) -> str:
 
 
 def _measured(effect: Effect) -> str:
-    """'about +0.04 (measured +0.048 [+0.030, +0.066])'; without a shrunken mean, or a verdict, what was measured alone."""
+    """'about +0.04 (measured +0.048 [+0.030, +0.066])'; without a shrunken mean, or a verdict, what
+    was measured alone."""
     measured = number.change(effect.mean, effect.low, effect.high)
     return f"about {_about(effect)} (measured {measured})" if _shrunk(effect) else measured
 
@@ -158,16 +179,25 @@ def _shrunk(effect: Effect) -> bool:
 
 
 def _about(effect: Effect) -> str:
-    """The size that a headline says: a shrunken one in two digits, a measured one with those that its interval deserves."""
+    """The size that a headline says: a shrunken one in two digits, a measured one with those that
+    its interval deserves."""
     if effect.shrunk is not None and _shrunk(effect):
-        return number.signed(effect.shrunk, max(0, 1 - math.floor(math.log10(abs(effect.shrunk)))) if effect.shrunk else 0)
+        return number.signed(
+            effect.shrunk,
+            max(0, 1 - math.floor(math.log10(abs(effect.shrunk)))) if effect.shrunk else 0,
+        )
     return number.change(effect.mean, effect.low, effect.high).split(" [")[0]
 
 
 def headline(result: StudyResult, scale: str = "") -> str:
-    """What a reader should take away in ten seconds: who improved the primary metric, who hurt it, what is open."""
+    """What a reader should take away in ten seconds: who improved the primary metric, who hurt it,
+    what is open."""
     arms = [arm for arm in result.compared if arm.scale == scale]
-    size = {arm.name: abs(effect.mean or 0.0) for arm in arms if (effect := result.effect(arm.name, result.primary.name))}
+    size = {
+        arm.name: abs(effect.mean or 0.0)
+        for arm in arms
+        if (effect := result.effect(arm.name, result.primary.name))
+    }
     arms = sorted(arms, key=lambda arm: -size.get(arm.name, 0.0))
     named: dict[str, list[str]] = {verdict: [] for verdict in KNOWN}
     for arm in arms:
@@ -176,20 +206,30 @@ def headline(result: StudyResult, scale: str = "") -> str:
     sentences = {
         "better": f"{{}} improved {what}.",
         "worse": f"{{}} made {'it' if named['better'] else what} worse.",
-        "tie": f"{{}} changed {'it' if named['better'] or named['worse'] else what} by less than the {margin} that would "
-        "matter.",
-        "not learned": f"The baseline has not learned this yet ({what}): train longer. Not compared until then: {{}}.",
+        "tie": (
+            f"{{}} changed {'it' if named['better'] or named['worse'] else what} by less than the"
+            f" {margin} that would matter."
+        ),
+        "not learned": (
+            f"The baseline has not learned this yet ({what}): train longer. Not compared until"
+            " then: {}."
+        ),
         "inconclusive": "Undecided: {}.",
         "failed": "Failed: {}.",
         **{verdict: f"{verdict.capitalize()}: {{}}." for verdict in named if verdict not in KNOWN},
         "no answer": "No answer yet: {}." if named["waiting"] else "No answer: {}.",
     }
     named["no answer"] = named["waiting"] + named["no answer"]
-    return " ".join(form.replace("{}", listed(named[verdict])) for verdict, form in sentences.items() if named[verdict])
+    return " ".join(
+        form.replace("{}", listed(named[verdict]))
+        for verdict, form in sentences.items()
+        if named[verdict]
+    )
 
 
 def _sized(result: StudyResult, arm: ArmResult) -> str:
-    """'Muon (about +0.022, measured +0.07)' where an arm made a difference, else its name; failed seeds beside it."""
+    """'Muon (about +0.022, measured +0.07)' where an arm made a difference, else its name; failed
+    seeds beside it."""
     effect, failed = result.effect(arm.name, result.primary.name), certainty.failures(result, arm)
     size = ""
     if effect is not None and effect.mean is not None and effect.verdict in DECIDED:
@@ -202,12 +242,17 @@ def _sized(result: StudyResult, arm: ArmResult) -> str:
 
 def shrinkage(result: StudyResult) -> str:
     """Why a headline says 'about'; empty where nothing was shrunk."""
-    if not any(_shrunk(row) for arm in result.best_first if (row := result.effect(arm.name, result.primary.name))):
+    if not any(
+        _shrunk(row)
+        for arm in result.best_first
+        if (row := result.effect(arm.name, result.primary.name))
+    ):
         return ""
     return (
-        "“About”: a difference that was picked out for being large is larger than the truth on average, and this takes "
-        "that off. The less clearly it passed the bar, by its own pairs, the more is taken, and no more than its interval "
-        "allows: many stand at the near end of theirs."
+        "“About”: a difference that was picked out for being large is larger than the truth on"
+        " average, and this takes that off. The less clearly it passed the bar, by its own pairs,"
+        " the more is taken, and no more than its interval allows: many stand at the near end of"
+        " theirs."
     )
 
 
@@ -239,15 +284,23 @@ def _why(result: StudyResult, arm: ArmResult, effect: Effect) -> str:
     if effect.verdict == "inconclusive":
         few = certainty.too_few(result, effect)
         passed = effect.p_adjusted is not None and effect.p_adjusted <= result.plan.alpha
-        noisy = "the interval holds zero, and a verdict asks both" if passed else _noisy(result, effect, margin)
+        noisy = (
+            "the interval holds zero, and a verdict asks both"
+            if passed
+            else _noisy(result, effect, margin)
+        )
         parts.append(few or ("survivors alone make no arm better" if failed else noisy))
     return "".join(f"; {part}" for part in parts if part)
 
 
 def _noisy(result: StudyResult, effect: Effect, margin: str) -> str:
-    """Why an effect that did not pass is open: zero is possible, or only the correction for so many arms keeps it from a
-    verdict."""
-    apart = effect.low is not None and effect.high is not None and (effect.low > 0.0 or effect.high < 0.0)
+    """Why an effect that did not pass is open: zero is possible, or only the correction for so many
+    arms keeps it from a verdict."""
+    apart = (
+        effect.low is not None
+        and effect.high is not None
+        and (effect.low > 0.0 or effect.high < 0.0)
+    )
     arms = sum(arm.scale == "" for arm in result.compared) or len(result.compared)
     return (
         f"its interval leaves zero out, its p over {arms} arms does not pass"
@@ -259,41 +312,59 @@ def _noisy(result: StudyResult, effect: Effect, margin: str) -> str:
 def _no_answer(result: StudyResult, arm: ArmResult) -> str:
     total, done, failed = len(arm.cells), arm.count("done"), arm.count("failed")
     if total and failed == total:
-        return f"{arm.label} failed: none of {total} seeds finished, so there is nothing to compare."
+        return (
+            f"{arm.label} failed: none of {total} seeds finished, so there is nothing to compare."
+        )
     if result.state != "finished":
         return f"{arm.label}: no answer yet, {done} of {total} seeds done."
     return f"{arm.label}: no answer; {done} of {total} seeds finished and no comparison was made."
 
 
 def more_seeds(result: StudyResult) -> str:
-    """What to do about arms that cannot be decided for want of pairs; empty where there are none, or more will come."""
+    """What to do about arms that cannot be decided for want of pairs; empty where there are none,
+    or more will come."""
     if result.state == "running":
         return ""
     rows = [(arm, result.effect(arm.name, result.primary.name)) for arm in result.compared]
-    short = {plain(arm): certainty.fewest(result) - row.n for arm, row in rows if row and certainty.too_few(result, row)}
+    short = {
+        plain(arm): certainty.fewest(result) - row.n
+        for arm, row in rows
+        if row and certainty.too_few(result, row)
+    }
     if not short:
         return ""
     most = max(short.values())
     seeds = "one seed more" if most == 1 else f"{most} seeds more"
-    return f"Too few pairs for {listed(list(short))}. Give the plan {seeds} and run it again; what is done is kept:"
+    return (
+        f"Too few pairs for {listed(list(short))}. Give the plan {seeds} and run it again; what is"
+        " done is kept:"
+    )
 
 
 def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
-    """The same comparison with something else held equal: a slower arm may win on images and lose on time."""
+    """The same comparison with something else held equal: a slower arm may win on images and lose
+    on time."""
     headline, name = result.effect(arm.name, result.primary.name), result.primary.name
     return [
         f"at {held_equal(row.unit)}: "
         + ("" if row.exploratory else f"{row.verdict}, ")
         + number.change(row.mean, row.low, row.high)
-        + "".join(f" ({word})" for word in ("exploratory" if row.exploratory else "", row.note) if word)
+        + "".join(
+            f" ({word})" for word in ("exploratory" if row.exploratory else "", row.note) if word
+        )
         for row in result.effects_of(arm)
         if row.metric == name and row is not headline
     ]
 
 
 def targets(result: StudyResult, arm: ArmResult) -> list[str]:
-    """How soon an arm gets where the baseline ends; what is not reached is told once for images, time and FLOPs."""
-    sentences, missed, base = list[str](), dict[tuple[str, int, int], list[str]](), base_name(result, arm)
+    """How soon an arm gets where the baseline ends; what is not reached is told once for images,
+    time and FLOPs."""
+    sentences, missed, base = (
+        list[str](),
+        dict[tuple[str, int, int], list[str]](),
+        base_name(result, arm),
+    )
     for row in result.time_to_target:
         if row.arm == arm.name:
             unit = EQUAL.get(row.unit, row.unit)
@@ -309,9 +380,17 @@ def targets(result: StudyResult, arm: ArmResult) -> list[str]:
 
 
 def _reached(row: Target, goal: str, needed: str) -> str:
-    """'Reaches attribute accuracy 0.78 with 0.71× [0.64×, 0.79×] of the baseline's images, 6 of 6 seeds.'"""
-    between = "" if row.low is None or row.high is None else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
-    return f"Reaches {goal} with {number.ratio(row.ratio)}{between} of {needed}, {row.reached} of {row.n} seeds."
+    """'Reaches attribute accuracy 0.78 with 0.71× [0.64×, 0.79×] of the baseline's images, 6 of 6
+    seeds.'"""
+    between = (
+        ""
+        if row.low is None or row.high is None
+        else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
+    )
+    return (
+        f"Reaches {goal} with {number.ratio(row.ratio)}{between} of {needed}, {row.reached} of"
+        f" {row.n} seeds."
+    )
 
 
 def cost(arm: ArmResult) -> str:
@@ -321,12 +400,17 @@ def cost(arm: ArmResult) -> str:
 
 
 def parts(arm: ArmResult) -> str:
-    """'One seed spends 1.2e+15 FLOPs: denoiser 93 %, codec 5 %, evaluation 2 %.'; empty when nothing was counted."""
+    """'One seed spends 1.2e+15 FLOPs: denoiser 93 %, codec 5 %, evaluation 2 %.'; empty when
+    nothing was counted."""
     whole = sum(arm.cost.parts.values())
     if not whole:
         return ""
     shares = sorted(arm.cost.parts.items(), key=lambda part: -part[1])
-    return f"One seed spends {whole:.3g} FLOPs: " + ", ".join(f"{name} {value / whole:.1%}" for name, value in shares) + "."
+    return (
+        f"One seed spends {whole:.3g} FLOPs: "
+        + ", ".join(f"{name} {value / whole:.1%}" for name, value in shares)
+        + "."
+    )
 
 
 def direction(metric: ShownMetric) -> str:
@@ -334,16 +418,20 @@ def direction(metric: ShownMetric) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Sentences about published claims: what was claimed, on which of our metrics it was held, and how it fared.
+# Sentences about published claims: what was claimed, on which of our metrics it was held, and how
+# it fared.
 #
-# They stand in the section of their lever and never beside the ranking's verdict: a claim is about another metric.
+# They stand in the section of their lever and never beside the ranking's verdict: a claim is about
+# another metric.
 
 
 NO_DIFFERENCE = "no difference that matters here, and a published size does not carry over"
 MEANING = {
     "replicated": "the direction is as claimed",
     "contradicted": "in the same setting, not the direction that was claimed",
-    "opposite here": "the other direction, in a scaled-down setting: it says nothing about the claim's own",
+    "opposite here": (
+        "the other direction, in a scaled-down setting: it says nothing about the claim's own"
+    ),
     "underpowered": "this study cannot tell",
     "not comparable": "our setting does not stand for the claim's",
     "out of scope": "our setting does not stand for the claim's",
@@ -361,12 +449,17 @@ def claimed(claim: ClaimResult) -> str:
 
 
 def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
-    """What this study saw of a claim, on which of its metrics, and how that agrees with the primary one."""
+    """What this study saw of a claim, on which of its metrics, and how that agrees with the primary
+    one."""
     reason = claim.why or MEANING.get(claim.verdict or "", "")
     if claim.verdict == "not comparable":
         return f"Not held against it: {reason}."
     if not claim.seen:
-        return f"No metric of this study stands for {published(claim.metric)}." if result.effects else ""
+        return (
+            f"No metric of this study stands for {published(claim.metric)}."
+            if result.effects
+            else ""
+        )
     metric, row = result.metric(claim.seen), result.effect(arm.name, claim.seen)
     if row is None:
         return ""
@@ -384,7 +477,7 @@ def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
         and first.verdict != leans
     ):
         sentence += (
-            f" The ranking asks another metric, {lowered(result.primary.label)}, on which {arm.label} "
-            f"{verb(arm.label)} {first.verdict}."
+            f" The ranking asks another metric, {lowered(result.primary.label)}, on which"
+            f" {arm.label} {verb(arm.label)} {first.verdict}."
         )
     return sentence

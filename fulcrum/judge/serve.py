@@ -17,19 +17,27 @@ from fulcrum.judge.page import settle
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# What our servers share: they stand on loopback, answer pages of their own only, and say nothing in the terminal.
+# What our servers share: they stand on loopback, answer pages of their own only, and say nothing in
+# the terminal.
 
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
-WAIT = 30.0  # seconds for a whole request, and for taking the next part of an answer: nobody holds a thread for ever
+# seconds for a whole request, and for taking the next part of an answer: nobody holds a thread for
+# ever
+WAIT = 30.0
 
 
 class _TimedRequest(io.RawIOBase):
-    """The bytes of a request, until its time is up: a byte now and then would hold a thread for ever."""
+    """The bytes of a request, until its time is up: a byte now and then would hold a thread for
+    ever."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
-        self.connection, self.seconds, self.deadline = connection, seconds, time.monotonic() + seconds
+        self.connection, self.seconds, self.deadline = (
+            connection,
+            seconds,
+            time.monotonic() + seconds,
+        )
 
     def readable(self) -> bool:
         return True
@@ -56,13 +64,18 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_TimedRequest(self.connection, self.timeout))
 
     def refused(self) -> bool:
-        """Does somebody else ask than a person on this machine or a page of this server? Then they were told so.
+        """Does somebody else ask than a person on this machine or a page of this server? Then they
+        were told so.
 
-        A page of another site whose name was re-bound to 127.0.0.1 sends its own name as Host; one that only sends requests
-        here is named by its Origin, or by what the browser says of it. Following a link from elsewhere is fine.
+        A page of another site whose name was re-bound to 127.0.0.1 sends its own name as Host; one
+        that only sends requests here is named by its Origin, or by what the browser says of it.
+        Following a link from elsewhere is fine.
         """
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
-        site, mode = self.headers.get("Sec-Fetch-Site", "none"), self.headers.get("Sec-Fetch-Mode", "")
+        site, mode = (
+            self.headers.get("Sec-Fetch-Site", "none"),
+            self.headers.get("Sec-Fetch-Mode", ""),
+        )
         followed = self.command == "GET" and mode == "navigate"
         ours = (
             host.rsplit(":", 1)[0] in NAMES
@@ -74,7 +87,8 @@ class LoopbackHandler(BaseHTTPRequestHandler):
         return not ours
 
     def handle(self) -> None:
-        with suppress(ConnectionError, TimeoutError):  # a browser that went away, or never finished its request
+        # a browser that went away, or never finished its request
+        with suppress(ConnectionError, TimeoutError):
             super().handle()
 
     def end_headers(self) -> None:
@@ -88,7 +102,8 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
 
 class LoopbackServer(ThreadingHTTPServer):
-    """Says nothing of a connection that broke: a browser that goes away is no fault, and the terminal is a person's."""
+    """Says nothing of a connection that broke: a browser that goes away is no fault, and the
+    terminal is a person's."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
@@ -121,7 +136,8 @@ def until_stopped(server: ThreadingHTTPServer, ready: Callable[[str], None]) -> 
 
 
 # --------------------------------------------------------------------------------------------------
-# A tiny server for one folder on loopback, so that a browser can watch a study; nothing outside is reachable.
+# A tiny server for one folder on loopback, so that a browser can watch a study; nothing outside is
+# reachable.
 
 
 __all__ = ["HOST", "Handler", "address", "open_server", "serve"]
@@ -129,7 +145,8 @@ PAGE = "report.html"
 
 
 class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
-    """GET and HEAD of files inside the folder; no listing, no hidden files, no symbolic link that leads out."""
+    """GET and HEAD of files inside the folder; no listing, no hidden files, no symbolic link that
+    leads out."""
 
     def send_head(self) -> BytesIO | BinaryIO | None:
         if self.refused():
@@ -141,7 +158,8 @@ class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
         return super().send_head()
 
     def end_headers(self) -> None:
-        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")  # the rest stands in the page itself
+        # the rest stands in the page itself
+        self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
         super().end_headers()
 
     def _file(self) -> Path | None:
@@ -151,7 +169,8 @@ class Handler(LoopbackHandler, SimpleHTTPRequestHandler):
         try:
             path = (folder / wanted).resolve()
             return path if not hidden and path.is_relative_to(folder) and path.is_file() else None
-        except (OSError, ValueError):  # a NUL byte, a loop of links, a name longer than the disk takes
+        # a NUL byte, a loop of links, a name longer than the disk takes
+        except (OSError, ValueError):
             return None
 
     def translate_path(self, path: str) -> str:

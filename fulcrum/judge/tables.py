@@ -62,9 +62,16 @@ def ranking(result: StudyResult) -> Table:
         "verdict",
         "remarks",
     )
-    several = any(not result.is_base(result.base_of(arm)) for arm in result.ranked)  # differences to other things
-    order = "the best difference first, each to what its remark names, or else to the baseline" if several else "best first"
-    return Table(f"{metric.label}, {sentences.direction(metric)}; {order}", columns, tuple(rows), (0, 7, 8))
+    # differences to other things
+    several = any(not result.is_base(result.base_of(arm)) for arm in result.ranked)
+    order = (
+        "the best difference first, each to what its remark names, or else to the baseline"
+        if several
+        else "best first"
+    )
+    return Table(
+        f"{metric.label}, {sentences.direction(metric)}; {order}", columns, tuple(rows), (0, 7, 8)
+    )
 
 
 def _pairs(effect: Effect) -> str:
@@ -121,8 +128,12 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
 
 def failed(result: StudyResult) -> Table:
     """Every cell that failed, and why: an outcome of its arm."""
-    rows = tuple((arm.label, seeds, why) for arm in result.trained for seeds, why in certainty.reasons(arm))
-    caption = "A failed cell is an outcome, which counts against its arm; --retry-failed runs it again"
+    rows = tuple(
+        (arm.label, seeds, why) for arm in result.trained for seeds, why in certainty.reasons(arm)
+    )
+    caption = (
+        "A failed cell is an outcome, which counts against its arm; --retry-failed runs it again"
+    )
     return Table(caption, ("arm", "seeds", "why"), rows, (0, 1, 2))
 
 
@@ -141,11 +152,21 @@ def noise(result: StudyResult) -> Table:
                 number.plain(result.detectable.get(row.metric)),
             )
         )
-    columns = ("metric", "baseline mean", "sd over seeds", "sd / mean", "seeds", "detectable, noisiest lever")
-    return Table("The baseline, repeated: what changes when only the seed does", columns, tuple(rows))
+    columns = (
+        "metric",
+        "baseline mean",
+        "sd over seeds",
+        "sd / mean",
+        "seeds",
+        "detectable, noisiest lever",
+    )
+    return Table(
+        "The baseline, repeated: what changes when only the seed does", columns, tuple(rows)
+    )
 
 
-# Columns of a comparison in the CSV, each a field of its record, in the order in which they were added.
+# Columns of a comparison in the CSV, each a field of its record, in the order in which they were
+# added.
 FIELDS = (
     "unit",
     "n",
@@ -169,9 +190,21 @@ FIELDS = (
 
 
 def csv_text(result: StudyResult) -> str:
-    """One line per arm and comparison, full precision, with the final value of every seed beside it."""
+    """One line per arm and comparison, full precision, with the final value of every seed beside
+    it."""
     seeds = sorted({cell.seed for arm in result.arms for cell in arm.cells})
-    head = ["arm", "label", "against", "metric", *FIELDS, "warnings", "note", "arm_mean", "arm_sd", *COSTS]
+    head = [
+        "arm",
+        "label",
+        "against",
+        "metric",
+        *FIELDS,
+        "warnings",
+        "note",
+        "arm_mean",
+        "arm_sd",
+        *COSTS,
+    ]
     rows: list[list[object]] = []
     for arm in result.arms:
         costs = [getattr(arm.cost, name) for name in COSTS]
@@ -185,14 +218,22 @@ def csv_text(result: StudyResult) -> str:
                 own = effect is headline
                 values = [finals.get(seed) if own else None for seed in seeds]
                 if effect:
-                    stats = [*(getattr(effect, name) for name in FIELDS), "; ".join(effect.warnings), effect.note]
+                    stats = [
+                        *(getattr(effect, name) for name in FIELDS),
+                        "; ".join(effect.warnings),
+                        effect.note,
+                    ]
                 else:
                     stats = [len(finals) if name == "n" else None for name in FIELDS] + ["", ""]
                 means = mean_sd(arm, metric.name) if own else (None, None)
-                rows.append([arm.name, arm.label, against, metric.name, *stats, *means, *costs, *values])
+                rows.append(
+                    [arm.name, arm.label, against, metric.name, *stats, *means, *costs, *values]
+                )
     out = io.StringIO()
     head += [f"seed_{seed}" for seed in seeds]
-    csv.writer(out, lineterminator="\n").writerows([head, *([_csv(value) for value in row] for row in rows)])
+    csv.writer(out, lineterminator="\n").writerows(
+        [head, *([_csv(value) for value in row] for row in rows)]
+    )
     return out.getvalue()
 
 

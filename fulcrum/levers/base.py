@@ -25,7 +25,8 @@ class Claim(Record):
     source: Words  # a claim without a source is no claim
     note: str = ""
     carries: bool = True  # may its direction be expected at another scale?
-    settings: dict[str, Any] = {}  # of the lever, where it is not about the defaults; ANY: about every value
+    #: of the lever, where it is not about the defaults; ANY: about every value
+    settings: dict[str, Any] = {}
     also: str = ""  # another lever that the published arm had on: the number belongs to both
     recipe: str = ""  # which of ours is the setting that it was made in
 
@@ -63,15 +64,16 @@ class Lever(Record):
         return None
 
     def idle(self, run: RunSpec) -> str:
-        """Why nothing can be expected of it in this edited run, though it may be added, in words; empty: something can.
-        Advice leaves it out then, and a study may still try it."""
+        """Why nothing can be expected of it in this edited run, though it may be added, in words;
+        empty: something can. Advice leaves it out then, and a study may still try it."""
         return ""
 
     def cost(self, run: RunSpec) -> Cost:
         return Cost()
 
     def in_run(self, run: RunSpec) -> str:
-        """What it comes to in this edited run, in words, where no card can know it; told with the card and in the plan."""
+        """What it comes to in this edited run, in words, where no card can know it; told with the
+        card and in the plan."""
         return ""
 
     def witness(self, built: Built) -> bool:
@@ -82,23 +84,29 @@ class Lever(Record):
         """As a phrase writes it: the name, and the settings that are not the default."""
         fields = type(self).model_fields.items()
         set_here = [
-            f"{name}={typed(getattr(self, name))}" for name, field in fields if getattr(self, name) != field.default
+            f"{name}={typed(getattr(self, name))}"
+            for name, field in fields
+            if getattr(self, name) != field.default
         ]
         return f"{self.name}({', '.join(set_here)})" if set_here else self.name
 
 
 class Swap(Lever):
-    """A lever that puts another filler into a seam: the filler's settings are its own, declared there and nowhere else.
+    """A lever that puts another filler into a seam: the filler's settings are its own, declared
+    there and nowhere else.
 
-    A field that a subclass declares itself is its own too: another range or default, or one more setting.
+    A field that a subclass declares itself is its own too: another range or default, or one more
+    setting.
     """
 
     slot: ClassVar[str]
     filler: ClassVar[type[Filler]]
-    settings: ClassVar[tuple[str, ...]]  # of the filler, those that it offers; if not said: all but a term's name
+    #: of the filler, those that it offers; if not said: all but a term's name
+    settings: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Before pydantic reads the class: annotations and defaults of the offered settings, and what it touches."""
+        """Before pydantic reads the class: annotations and defaults of the offered settings, and
+        what it touches."""
         super().__init_subclass__(**given)
         if "slot" in vars(cls) and "touches" not in vars(cls):
             cls.touches = (cls.slot,)
@@ -106,7 +114,8 @@ class Swap(Lever):
             fields, own = cls.filler.model_fields, cls.__annotations__
             if not hasattr(cls, "settings"):
                 cls.settings = tuple(name for name in fields if name != "name")
-            new = [name for name in cls.settings if name not in cls.model_fields]  # a base may have declared some
+            # a base may have declared some
+            new = [name for name in cls.settings if name not in cls.model_fields]
             hints = get_type_hints(cls.filler, include_extras=True) | own
             cls.__annotations__ = {name: hints[name] for name in new} | own
             for name in new:
@@ -126,7 +135,8 @@ class Swap(Lever):
 
 
 class Bundle(Record):
-    """Several levers under one name. A phrase that names it holds its parts: an arm with it is a compound, and says so."""
+    """Several levers under one name. A phrase that names it holds its parts: an arm with it is a
+    compound, and says so."""
 
     name: ClassVar[str]
     card: ClassVar[Card]

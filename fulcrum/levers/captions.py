@@ -4,7 +4,15 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from fulcrum.data.fillers import Filtered, FilteredFolder, Folder, MixedStyles, OneStyle, RecaptionedWorld, World
+from fulcrum.data.fillers import (
+    Filtered,
+    FilteredFolder,
+    Folder,
+    MixedStyles,
+    OneStyle,
+    RecaptionedWorld,
+    World,
+)
 from fulcrum.levers import published as price
 from fulcrum.levers.base import Built, Card, Cost, Lever, Swap
 from fulcrum.levers.published import claim
@@ -17,27 +25,41 @@ from fulcrum.spec.run import RunSpec
 
 
 class CaptionFilter(Swap):
-    scores: str | None = None  # of a folder's pairs, a table that you give (fulcrum data score writes one); none: the world
+    #: of a folder's pairs, a table that you give (fulcrum data score writes one); none: the world
+    scores: str | None = None
 
     name = "caption_filter"
     slot, filler = "data.source", Filtered
     settings = ("drop",)
     card = Card(
-        says="fewer, better pairs by an image-text score, as DataComp does with CLIP (named by the articles, no number). "
-        "DataComp keeps the best 30 % of pairs from the web, which is drop=0.7; our tenth suits captions that are mostly "
-        "true. It pays where captions are wrong: plant some with --set data.source.mislabelled=0.2",
-        warns="where every caption is true it only drops the pairs that the scorer finds hard; repeats come sooner; the "
-        "embedded scorer reads the embedded world only, a folder's pairs are filtered by a table of scores; that scorer "
-        "learned what words mean from captions of the same world, as every text encoder here did; the teacher through "
-        "which it sees was told none",
+        says=(
+            "fewer, better pairs by an image-text score, as DataComp does with CLIP (named by the"
+            " articles, no number). DataComp keeps the best 30 % of pairs from the web, which is"
+            " drop=0.7; our tenth suits captions that are mostly true. It pays where captions are"
+            " wrong: plant some with --set data.source.mislabelled=0.2"
+        ),
+        warns=(
+            "where every caption is true it only drops the pairs that the scorer finds hard;"
+            " repeats come sooner; the embedded scorer reads the embedded world only, a folder's"
+            " pairs are filtered by a table of scores; that scorer learned what words mean from"
+            " captions of the same world, as every text encoder here did; the teacher through which"
+            " it sees was told none"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         source: Any = run.data.source
         if isinstance(source, Filtered | FilteredFolder):
-            raise BadInput("'caption_filter' would change nothing: the data is filtered already", "set data.source.drop")
+            raise BadInput(
+                "'caption_filter' would change nothing: the data is filtered already",
+                "set data.source.drop",
+            )
         if isinstance(source, World) and self.scores is None:
-            return put(run, self.slot, self.made(**{name: getattr(source, name) for name in World.model_fields}))
+            return put(
+                run,
+                self.slot,
+                self.made(**{name: getattr(source, name) for name in World.model_fields}),
+            )
         if isinstance(source, Folder) and self.scores is not None:
             own = {name: getattr(source, name) for name in Folder.model_fields}
             return put(run, self.slot, FilteredFolder(**own, scores=self.scores, drop=self.drop))
@@ -55,16 +77,22 @@ class CaptionFilter(Swap):
             return "a table of scores is for a folder's pairs: leave `scores` out"
         else:
             return (
-                f"the embedded scorer reads the embedded world only, not {source}: give a folder's pairs scores of your "
-                "own, caption_filter(scores='FILE'); fulcrum data score writes such a table with CLIP"
+                f"the embedded scorer reads the embedded world only, not {source}: give a folder's"
+                " pairs scores of your own, caption_filter(scores='FILE'); fulcrum data score"
+                " writes such a table with CLIP"
             )
         gone = round(self.drop * count)
-        return None if 0 < gone < count else f"{self.drop:g} of {count} pairs is {gone}: none or all"
+        return (
+            None if 0 < gone < count else f"{self.drop:g} of {count} pairs is {gone}: none or all"
+        )
 
     def idle(self, run: RunSpec) -> str:
         source = run.data.source
         if isinstance(source, Filtered) and not source.mislabelled:
-            return "every caption of this run is true, and it would only drop what is hard: it is for wrong ones"
+            return (
+                "every caption of this run is true, and it would only drop what is hard: it is for"
+                " wrong ones"
+            )
         return ""
 
     def witness(self, built: Built) -> bool:
@@ -72,8 +100,13 @@ class CaptionFilter(Swap):
 
         from fulcrum.data.mix import one_shaped
 
-        filtered = [phase for phase in built.phases if isinstance(phase.run.data.source, Filtered | FilteredFolder)]
-        parts = one_shaped(built.feed.source_at(filtered[0].start)) if filtered else []  # a stage may have other pictures
+        filtered = [
+            phase
+            for phase in built.phases
+            if isinstance(phase.run.data.source, Filtered | FilteredFolder)
+        ]
+        # a stage may have other pictures
+        parts = one_shaped(built.feed.source_at(filtered[0].start)) if filtered else []
         if not parts or any(getattr(part, "inner", None) is None for part in parts):
             return False
         if self.scores is not None:  # what went is nowhere better than what stayed
@@ -84,23 +117,30 @@ class CaptionFilter(Swap):
         (source,) = parts
         if len(source) >= len(source.inner):
             return False
-        before, after = (float(pairs.planted(np.arange(len(pairs))).mean()) for pairs in (source.inner, source))
+        before, after = (
+            float(pairs.planted(np.arange(len(pairs))).mean()) for pairs in (source.inner, source)
+        )
         return after < before or before in (0.0, 1.0)  # nothing planted, or nothing else
 
 
 # --------------------------------------------------------------------------------------------------
-# Mixed captions: a picture is told at one length whenever it is read, chosen by weight; no prompt's length is then new.
+# Mixed captions: a picture is told at one length whenever it is read, chosen by weight; no prompt's
+# length is then new.
 
 
 class MixedCaptions(Swap):
     name = "mixed_captions"
     slot, filler = "data.caption", MixedStyles
     card = Card(
-        says="captions of several lengths in one run, drawn anew at each reading: a picture that comes again may be told "
-        "in another way; published only in words: long captions first, then mixed lengths, which is written "
-        "mixed_captions @ (0.5, 1)",
-        warns="the prompts that pictures are judged by stay the run's own. The wording of a length stays the same: only "
-        "which length a reading gets is drawn",
+        says=(
+            "captions of several lengths in one run, drawn anew at each reading: a picture that"
+            " comes again may be told in another way; published only in words: long captions first,"
+            " then mixed lengths, which is written mixed_captions @ (0.5, 1)"
+        ),
+        warns=(
+            "the prompts that pictures are judged by stay the run's own. The wording of a length"
+            " stays the same: only which length a reading gets is drawn"
+        ),
     )
 
     @model_validator(mode="after")
@@ -118,7 +158,11 @@ class MixedCaptions(Swap):
         return super().edit(run)
 
     def needs(self, run: RunSpec) -> str | None:
-        return None if run.data.caption == self.made() else f"the run is captioned in another way: {run.data.caption}"
+        return (
+            None
+            if run.data.caption == self.made()
+            else f"the run is captioned in another way: {run.data.caption}"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         return price.of_captions(run, self.made())
@@ -129,8 +173,14 @@ class MixedCaptions(Swap):
         source = built.feed.source_at(0)
         rows = min(256, len(source))
         ids = built.feed.ids_at(0, rows)
-        shares, whole = worded_shares(source, ids, built.feed.prompts_at(0, rows)), self.long + self.medium + self.short
-        return all(abs(shares[style] - getattr(self, style) / whole) < 3 / rows**0.5 for style in shares)  # six deviations
+        shares, whole = (
+            worded_shares(source, ids, built.feed.prompts_at(0, rows)),
+            self.long + self.medium + self.short,
+        )
+        # six deviations
+        return all(
+            abs(shares[style] - getattr(self, style) / whole) < 3 / rows**0.5 for style in shares
+        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -141,26 +191,37 @@ SHORT = OneStyle(style="short")
 
 
 class ShortCaptions(Lever):
-    prompts: Literal["kept", "matched"] = "kept"  # judged by the run's own prompts, or by short ones too
+    #: judged by the run's own prompts, or by short ones too
+    prompts: Literal["kept", "matched"] = "kept"
 
     name = "short_captions"
     touches = ("data.caption", "sample.prompts")
     card = Card(
         says="training captions of one clause; most of a picture is left unsaid",
         claims=(
-            claim("fid", +18.64, note="the published arm also changed the captioner and was judged on long prompts"),
+            claim(
+                "fid",
+                +18.64,
+                note="the published arm also changed the captioner and was judged on long prompts",
+            ),
             claim("cmmd", +0.57),
             claim("dino_mmd", +0.75),
         ),
-        warns="prompts=kept (the published form) also asks for what was never said in training; prompts=matched judges by "
-        "short prompts, which ask for less, and is not comparable with the baseline on attributes",
+        warns=(
+            "prompts=kept (the published form) also asks for what was never said in training;"
+            " prompts=matched judges by short prompts, which ask for less, and is not comparable"
+            " with the baseline on attributes"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         edited = put(run, "data.caption", SHORT)
         edited = put(edited, "sample.prompts", SHORT) if self.prompts == "matched" else edited
         if edited == run:
-            raise BadInput("'short_captions' would change nothing: the captions are short already", "leave it out")
+            raise BadInput(
+                "'short_captions' would change nothing: the captions are short already",
+                "leave it out",
+            )
         return edited
 
     def needs(self, run: RunSpec) -> str | None:
@@ -186,7 +247,8 @@ class ShortCaptions(Lever):
 
 
 # --------------------------------------------------------------------------------------------------
-# Recaptioned: the shipped captioner looks at every picture and writes its captions, whatever they were before.
+# Recaptioned: the shipped captioner looks at every picture and writes its captions, whatever they
+# were before.
 
 
 class Recaptioned(Swap):
@@ -194,33 +256,50 @@ class Recaptioned(Swap):
     slot, filler = "data.source", RecaptionedWorld
     settings = ("drawn",)
     card = Card(
-        says="captions by a network that sees the pixels alone: what long captions of one's own pictures come to, with a "
-        "captioner's mistakes. Judged by the world's own captions; held against short_captions it tells how much of that "
-        "loss comes back (examples/recaption.toml). Planted wrong captions are replaced too",
-        warns="the captioner reads the embedded world only and learned from captions of the same world, as a real one did "
-        "from captions of the web; own pictures are captioned with `fulcrum caption` and chosen by name",
+        says=(
+            "captions by a network that sees the pixels alone: what long captions of one's own"
+            " pictures come to, with a captioner's mistakes. Judged by the world's own captions;"
+            " held against short_captions it tells how much of that loss comes back"
+            " (examples/recaption.toml). Planted wrong captions are replaced too"
+        ),
+        warns=(
+            "the captioner reads the embedded world only and learned from captions of the same"
+            " world, as a real one did from captions of the web; own pictures are captioned with"
+            " `fulcrum caption` and chosen by name"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         source: Any = run.data.source
         if isinstance(source, RecaptionedWorld):
-            raise BadInput("'recaptioned' would change nothing: the pictures are captioned anew already", "leave it out")
+            raise BadInput(
+                "'recaptioned' would change nothing: the pictures are captioned anew already",
+                "leave it out",
+            )
         if isinstance(source, World) and not isinstance(source, Filtered):
-            return put(run, self.slot, self.made(**{name: getattr(source, name) for name in World.model_fields}))
+            return put(
+                run,
+                self.slot,
+                self.made(**{name: getattr(source, name) for name in World.model_fields}),
+            )
         return run  # `needs` says what is missing
 
     def needs(self, run: RunSpec) -> str | None:
         if isinstance(run.data.source, RecaptionedWorld):
             return None
         return (
-            f"the shipped captioner reads the embedded world only, not {run.data.source}: fulcrum caption writes a store's"
+            f"the shipped captioner reads the embedded world only, not {run.data.source}: fulcrum"
+            " caption writes a store's"
         )
 
     def witness(self, built: Built) -> bool:
-        """The prompts that are trained on are not all those that the world has for the same pictures."""
+        """The prompts that are trained on are not all those that the world has for the same
+        pictures."""
         from fulcrum.data.mix import RecaptionedSource, one_shaped
 
-        here = [phase for phase in built.phases if isinstance(phase.run.data.source, RecaptionedWorld)]
+        here = [
+            phase for phase in built.phases if isinstance(phase.run.data.source, RecaptionedWorld)
+        ]
         parts = one_shaped(built.feed.source_at(here[0].start)) if here else []
         if not parts or not isinstance(parts[0], RecaptionedSource):
             return False

@@ -146,7 +146,12 @@ FILLERS: tuple[type[Filler], ...] = (
 
 GUIDE = "docs/write-a-lever.md"
 
-CATALOG = Catalogue(RECIPES, {lever.name: lever for lever in LEVERS}, FILLERS, {bundle.name: bundle for bundle in BUNDLES})
+CATALOG = Catalogue(
+    RECIPES,
+    {lever.name: lever for lever in LEVERS},
+    FILLERS,
+    {bundle.name: bundle for bundle in BUNDLES},
+)
 
 
 def _sound(lever: type[Lever], path: Path) -> None:
@@ -157,16 +162,25 @@ def _sound(lever: type[Lever], path: Path) -> None:
             f"{path}: {lever.__name__} needs a `name` that can stand in a phrase, found {name!r}",
             f'write: name: ClassVar[str] = "my_lever"; see {GUIDE}',
         )
-    if not (isinstance(touches, tuple) and touches and all(isinstance(slot, str) for slot in touches)):
+    if not (
+        isinstance(touches, tuple) and touches and all(isinstance(slot, str) for slot in touches)
+    ):
         raise BadInput(
-            f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found {touches!r}",
+            f"{path}: '{name}' needs `touches`, a tuple of the slots it may change, found"
+            f" {touches!r}",
             f'write: touches: ClassVar[tuple[str, ...]] = ("optim.lr",); see {GUIDE}',
         )
     if not isinstance(getattr(lever, "card", None), Card):
-        raise BadInput(f"{path}: '{name}' needs a `card`", f"write: card: ClassVar[Card] = Card(says=...); see {GUIDE}")
+        raise BadInput(
+            f"{path}: '{name}' needs a `card`",
+            f"write: card: ClassVar[Card] = Card(says=...); see {GUIDE}",
+        )
     required = [field for field, facts in lever.model_fields.items() if facts.is_required()]
     if required:
-        raise BadInput(f"{path}: the setting '{required[0]}' of '{name}' has no default", f"give it one: {GUIDE}")
+        raise BadInput(
+            f"{path}: the setting '{required[0]}' of '{name}' has no default",
+            f"give it one: {GUIDE}",
+        )
 
 
 def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
@@ -180,26 +194,31 @@ def files_of(phrase: Phrase, hashes: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_unchanged(known: Catalogue, hashes: Mapping[str, str]) -> None:
-    """The files behind a key that another process made: this one's catalogue must come from the very bytes it hashed."""
+    """The files behind a key that another process made: this one's catalogue must come from the
+    very bytes it hashed."""
     modules = {kind.__module__ for kind in (*known.levers.values(), *known.fillers)}
     for name, wanted in hashes.items():
         if name not in modules or hash_of(sys.modules[name]) != wanted:
             raise BadInput(
-                f"{name.removeprefix(PREFIX).rpartition('_')[0]}.py has changed since this command was started: "
-                "other code would run under the key of the former",
+                f"{name.removeprefix(PREFIX).rpartition('_')[0]}.py has changed since this command"
+                " was started: other code would run under the key of the former",
                 "start the command again: runs of the edited file get keys of their own",
             )
 
 
 def foreign_code(run: RunSpec) -> dict[str, str]:
-    """Hashes of the files whose code the fillers of a run are, ours left out: for a run that no phrase described."""
+    """Hashes of the files whose code the fillers of a run are, ours left out: for a run that no
+    phrase described."""
     hashes = {}
     for module in {sys.modules[type(filler).__module__] for filler in run.fillers()}:
         if module.__name__.split(".")[0] == "fulcrum":
             continue
         file = getattr(module, "__file__", None)
         if file is None:
-            raise BadInput(f"the fillers of {module.__name__} stand in no file", "keys hold its hash: write it to a file")
+            raise BadInput(
+                f"the fillers of {module.__name__} stand in no file",
+                "keys hold its hash: write it to a file",
+            )
         hashes[module.__name__] = hash_of(module) or sha256_bytes(read_regular(Path(file)))
     return hashes
 
@@ -207,14 +226,18 @@ def foreign_code(run: RunSpec) -> dict[str, str]:
 def read_phrase(
     text: str, files: Iterable[Path] = (), settings: Iterable[str] = (), images: int | None = None
 ) -> tuple[Phrase, dict[str, str]]:
-    """The phrase, with the settings and the budget that were given, and the hashes of the user's files that it uses."""
+    """The phrase, with the settings and the budget that were given, and the hashes of the user's
+    files that it uses."""
     known, hashes = with_files(files)
-    phrase = parse(text, known, [*settings, *([f"budget.images={images}"] if images is not None else [])])
+    phrase = parse(
+        text, known, [*settings, *([f"budget.images={images}"] if images is not None else [])]
+    )
     return phrase, files_of(phrase, hashes)
 
 
 def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
-    """The catalogue with the levers, recipes and fillers of a user's own files, and the hash of each file for the key."""
+    """The catalogue with the levers, recipes and fillers of a user's own files, and the hash of
+    each file for the key."""
     known, hashes, problems = with_sound_files(paths)
     if problems:
         raise problems[0]
@@ -222,7 +245,8 @@ def with_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str]]:
 
 
 def with_sound_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str], list[BadInput]]:
-    """As `with_files`, without the files that cannot be used: what is wrong with them comes last."""
+    """As `with_files`, without the files that cannot be used: what is wrong with them comes
+    last."""
     known, hashes, problems = CATALOG, {}, []
     for path in paths:
         try:
@@ -236,23 +260,33 @@ def with_sound_files(paths: Iterable[Path]) -> tuple[Catalogue, dict[str, str], 
 
 
 def _with(known: Catalogue, own: UserFile, path: Path) -> Catalogue:
-    """What a file defines, told by its base class: levers and fillers; recipes by their signature, () -> RunSpec."""
+    """What a file defines, told by its base class: levers and fillers; recipes by their signature,
+    () -> RunSpec."""
     classes = own.classes()
     levers = [value for value in classes if issubclass(value, Lever)]
     fillers = [value for value in classes if issubclass(value, Filler)]
-    recipes = {name: value for name, value in vars(own.module).items() if _is_recipe(value, own.module.__name__)}
+    recipes = {
+        name: value
+        for name, value in vars(own.module).items()
+        if _is_recipe(value, own.module.__name__)
+    }
     if not (levers or fillers or recipes):
         raise BadInput(
             f"{path} holds no lever, no filler and no recipe",
-            "write a class that derives from fulcrum.Lever or from a seam, or a function that is marked "
-            f"`-> RunSpec`: {GUIDE}",
+            "write a class that derives from fulcrum.Lever or from a seam, or a function that is"
+            f" marked `-> RunSpec`: {GUIDE}",
         )
     for lever in levers:
         _sound(lever, path)
     taken = {*known.levers, *known.bundles, *known.recipes}
-    for what, name in (*(("lever", lever.name) for lever in levers), *(("recipe", name) for name in recipes)):
+    for what, name in (
+        *(("lever", lever.name) for lever in levers),
+        *(("recipe", name) for name in recipes),
+    ):
         if name in taken:
-            raise BadInput(f"{path} names a {what} '{name}', a name that is taken", "choose another name")
+            raise BadInput(
+                f"{path} names a {what} '{name}', a name that is taken", "choose another name"
+            )
         taken.add(name)
     return known._replace(
         recipes={**known.recipes, **recipes},

@@ -16,14 +16,22 @@ from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.record import Count, Factor, Fraction, Share, Within
 from fulcrum.spec.run import RunSpec
 from fulcrum.training.flow.fillers import Velocity
-from fulcrum.training.loss.fillers import Alignment, CodecAlignment, CodecPerceptual, CodecReconstruction, EndToEndAlignment
+from fulcrum.training.loss.fillers import (
+    Alignment,
+    CodecAlignment,
+    CodecPerceptual,
+    CodecReconstruction,
+    EndToEndAlignment,
+)
 
 # --------------------------------------------------------------------------------------------------
-# What the levers that swap the embedded codec for another shipped one share: the edit, and that nothing else undid it.
+# What the levers that swap the embedded codec for another shipped one share: the edit, and that
+# nothing else undid it.
 
 
 class ShippedCodec(Lever):
-    """A lever that puts a shipped part in the place of the run's KL codec; a subclass says which, and its channels."""
+    """A lever that puts a shipped part in the place of the run's KL codec; a subclass says which,
+    and its channels."""
 
     touches = ("encode.codec",)
     asset: ClassVar[str]
@@ -33,8 +41,14 @@ class ShippedCodec(Lever):
     def edit(self, run: RunSpec) -> RunSpec:
         codec = run.encode.codec
         if not isinstance(codec, KL):
-            raise BadInput(f"'{self.name}' {self.verb} an embedded codec, and this run has '{codec.kind}'")
-        return put(run, "encode.codec", type(codec)(**{**dict(codec), "asset": self.asset, "channels": self.channels}))
+            raise BadInput(
+                f"'{self.name}' {self.verb} an embedded codec, and this run has '{codec.kind}'"
+            )
+        return put(
+            run,
+            "encode.codec",
+            type(codec)(**{**dict(codec), "asset": self.asset, "channels": self.channels}),
+        )
 
     def needs(self, run: RunSpec) -> str | None:
         codec = run.encode.codec
@@ -43,7 +57,8 @@ class ShippedCodec(Lever):
 
 
 # --------------------------------------------------------------------------------------------------
-# What the levers that train the codec with the denoiser share: the codec, its terms, what it costs, and a witness.
+# What the levers that train the codec with the denoiser share: the codec, its terms, what it costs,
+# and a witness.
 
 
 class TrainedCodec(Lever):
@@ -61,7 +76,9 @@ class TrainedCodec(Lever):
     def edit(self, run: RunSpec) -> RunSpec:
         codec = run.encode.codec
         if not isinstance(codec, KL):
-            raise BadInput(f"'{self.name}' trains an embedded codec, and this run has '{codec.kind}'")
+            raise BadInput(
+                f"'{self.name}' trains an embedded codec, and this run has '{codec.kind}'"
+            )
         tuned = TunedKL(
             channels=codec.channels,
             asset=codec.asset,
@@ -85,20 +102,35 @@ class TrainedCodec(Lever):
         """Against the run with the terms that it has already."""
         edited, terms = self.edit(run), self.terms()
         asset = edited.encode.codec.asset  # type: ignore[attr-defined]
-        before = denoiser_training_flops(run) + sum(term.flops(run) for term in run.terms if hasattr(term, "flops"))
-        more = tuning_flops(edited, asset) + sum(term.flops(edited) for term in terms if hasattr(term, "flops"))
-        learned = codec_parameters(asset) + sum(term.parameters(edited) for term in terms if hasattr(term, "parameters"))
-        share = learned / (parameters(run) + sum(term.parameters(run) for term in run.terms if hasattr(term, "parameters")))
+        before = denoiser_training_flops(run) + sum(
+            term.flops(run) for term in run.terms if hasattr(term, "flops")
+        )
+        more = tuning_flops(edited, asset) + sum(
+            term.flops(edited) for term in terms if hasattr(term, "flops")
+        )
+        learned = codec_parameters(asset) + sum(
+            term.parameters(edited) for term in terms if hasattr(term, "parameters")
+        )
+        share = learned / (
+            parameters(run)
+            + sum(term.parameters(run) for term in run.terms if hasattr(term, "parameters"))
+        )
         return Cost(flops=1 + more / before, memory=1 + share, parameters=1 + share)
 
     def witness(self, built: Built) -> bool:
         """Its terms are on, they are its own, and the codec gets gradients."""
-        codec, on = built.step.codec, {term.name for term in self.terms()} <= built.weights(0).keys()
-        return bool(codec is not None and on and all(weight.requires_grad for weight in codec.parameters()))
+        codec, on = (
+            built.step.codec,
+            {term.name for term in self.terms()} <= built.weights(0).keys(),
+        )
+        return bool(
+            codec is not None and on and all(weight.requires_grad for weight in codec.parameters())
+        )
 
 
 # --------------------------------------------------------------------------------------------------
-# Aligned codec: the tokenizer was drawn towards a vision teacher when it was made; frozen as the baseline's is.
+# Aligned codec: the tokenizer was drawn towards a vision teacher when it was made; frozen as the
+# baseline's is.
 #
 # The swap of REPA-E (arXiv:2504.10483), without its end-to-end training.
 
@@ -110,13 +142,19 @@ class AlignedCodec(ShippedCodec):
     name = "aligned_codec"
     asset, channels = "codec_aligned", 8
     card = Card(
-        says="latents that already say what a vision teacher sees: easier to denoise, worse to decode",
+        says=(
+            "latents that already say what a vision teacher sees: easier to denoise, worse to"
+            " decode"
+        ),
         claims=(
             claim("fid", -6.12, SCOPE, also="REPA"),
             claim("cmmd", -0.15, SCOPE, also="REPA"),
         ),
-        warns="pictures come back at 30.5 dB instead of 32.3 (32 px, real), the price of the alignment: steps and "
-        "pictures of the fitting are the same; validation losses of two latent spaces cannot be compared; "
+        warns=(
+            "pictures come back at 30.5 dB instead of 32.3 (32 px, real), the price of the"
+            " alignment: steps and pictures of the fitting are the same; validation losses of two"
+            " latent spaces cannot be compared; "
+        )
         + told_nothing("the codec's teacher"),
     )
 
@@ -143,7 +181,8 @@ class AlignedCodec(ShippedCodec):
 class EndToEndCodec(TrainedCodec):
     align: Factor = 1.5  # weight of the alignment through the denoiser
     reconstruct: Factor = 1.0  # weight of the absolute error and of what stands beside it
-    perceptual: Annotated[float, Within("[0, 1000]")] = 1.0  # weight of the perceptual distance; zero: there is none
+    #: weight of the perceptual distance; zero: there is none
+    perceptual: Annotated[float, Within("[0, 1000]")] = 1.0
     teacher: Literal["world", "supervised"] = "world"  # whose eyes the perceptual distance has
     kl: Share = 3e-4  # of the KL, mean over the latent
 
@@ -156,17 +195,26 @@ class EndToEndCodec(TrainedCodec):
         "terms.end_to_end_alignment",
     )
     card = Card(
-        says="the denoiser's own alignment trains the codec too, through the denoiser; its diffusion loss never does",
-        warns="needs a denoiser that is aligned, in all stages. As the authors: a sampled latent, running statistics, "
-        "captions kept in the codec's pass, weights 1.5 and (the denoiser's own) 0.5, codec and denoiser clipped apart. "
-        "Not as they: no GAN (0.1 there); the perceptual network is the embedded teacher, not VGG; the denoiser's "
-        "latents too are normalised by running statistics, theirs by the batch's own; KL 3e-4 of the mean, 1e-6 of the "
-        "sum there; the codec's rate is 0.03 of the run's (3e-4 in spark; 1e-4 there, as the denoiser's); theirs was "
-        "ImageNet by class, with a teacher without labels. A codec's forward and backward in every step, and no latent "
-        "can be cached: a step of spark with an aligned denoiser takes 5.9 times as long (median over 40 steps, one "
-        "thread). 32.4 dB stayed 32.4 over the first 45 steps. An average of the weights is of the denoiser alone, the "
-        "codec draws with its last; validation losses cannot be compared with any other run's, and a denoiser is of use "
-        "only with its own codec; " + or_supervised("the perceptual network"),
+        says=(
+            "the denoiser's own alignment trains the codec too, through the denoiser; its diffusion"
+            " loss never does"
+        ),
+        warns=(
+            "needs a denoiser that is aligned, in all stages. As the authors: a sampled latent,"
+            " running statistics, captions kept in the codec's pass, weights 1.5 and (the"
+            " denoiser's own) 0.5, codec and denoiser clipped apart. Not as they: no GAN (0.1"
+            " there); the perceptual network is the embedded teacher, not VGG; the denoiser's"
+            " latents too are normalised by running statistics, theirs by the batch's own; KL 3e-4"
+            " of the mean, 1e-6 of the sum there; the codec's rate is 0.03 of the run's (3e-4 in"
+            " spark; 1e-4 there, as the denoiser's); theirs was ImageNet by class, with a teacher"
+            " without labels. A codec's forward and backward in every step, and no latent can be"
+            " cached: a step of spark with an aligned denoiser takes 5.9 times as long (median over"
+            " 40 steps, one thread). 32.4 dB stayed 32.4 over the first 45 steps. An average of the"
+            " weights is of the denoiser alone, the codec draws with its last; validation losses"
+            " cannot be compared with any other run's, and a denoiser is of use only with its own"
+            " codec; "
+        )
+        + or_supervised("the perceptual network"),
     )
 
     def terms(self) -> tuple[Any, ...]:
@@ -184,13 +232,19 @@ class EndToEndCodec(TrainedCodec):
         return super().cost(run)
 
     def witness(self, built: Built) -> bool:
-        """And the codec is trained through the denoiser's first blocks, which get no gradient from it."""
+        """And the codec is trained through the denoiser's first blocks, which get no gradient from
+        it."""
         stem = built.step.stem
-        return super().witness(built) and stem is not None and not any(w.requires_grad for w in stem.backbone.parameters())
+        return (
+            super().witness(built)
+            and stem is not None
+            and not any(w.requires_grad for w in stem.backbone.parameters())
+        )
 
 
 # --------------------------------------------------------------------------------------------------
-# Latent alignment: the codec goes on learning, its clean latent drawn towards a teacher.  As VA-VAE, arXiv:2501.01423
+# Latent alignment: the codec goes on learning, its clean latent drawn towards a teacher.  As
+# VA-VAE, arXiv:2501.01423
 #
 # pixels ──► encoder ──► mean ──┬──► decoder (of a sample) ──► squared and absolute error, KL
 #                               ├──► a head of its own ──► 1 - cosine with the teacher's tokens
@@ -211,20 +265,30 @@ class UseLatentAlignment(TrainedCodec):
         "terms.codec_alignment",
     )
     card = Card(
-        says="the codec goes on learning beside the denoiser: its clean latent is drawn to where a teacher points",
-        warns="not REPA-E: a head of the codec's own reads the clean latent, and the denoiser has no say in what the codec "
-        "learns. VA-VAE aligns so, but before there is a denoiser, of sampled latents, by a linear map, with margins "
-        "and a second term for distances between tokens; ours is a cosine through three layers, beside the denoiser's "
-        "training. A codec's forward and backward in every step, and no latent can be cached; an average of the weights "
-        "is of the denoiser alone, the codec draws with its last; codec and denoiser are clipped apart; validation "
-        "losses cannot be compared with any other run's, and a denoiser is of use only with its own codec. A step of "
-        "spark takes 4.5 times as long (median over 40 steps, one thread); 32.4 dB fell to 32.2 in the first 45 steps. "
-        "With the former codec and one clip for both, 31.3 dB fell to 17.7 in five steps at the denoiser's own rate "
-        "(lr_ratio=1): hence 0.03; " + or_supervised("the teacher"),
+        says=(
+            "the codec goes on learning beside the denoiser: its clean latent is drawn to where a"
+            " teacher points"
+        ),
+        warns=(
+            "not REPA-E: a head of the codec's own reads the clean latent, and the denoiser has no"
+            " say in what the codec learns. VA-VAE aligns so, but before there is a denoiser, of"
+            " sampled latents, by a linear map, with margins and a second term for distances"
+            " between tokens; ours is a cosine through three layers, beside the denoiser's"
+            " training. A codec's forward and backward in every step, and no latent can be cached;"
+            " an average of the weights is of the denoiser alone, the codec draws with its last;"
+            " codec and denoiser are clipped apart; validation losses cannot be compared with any"
+            " other run's, and a denoiser is of use only with its own codec. A step of spark takes"
+            " 4.5 times as long (median over 40 steps, one thread); 32.4 dB fell to 32.2 in the"
+            " first 45 steps. With the former codec and one clip for both, 31.3 dB fell to 17.7 in"
+            " five steps at the denoiser's own rate (lr_ratio=1): hence 0.03; "
+        )
+        + or_supervised("the teacher"),
     )
 
     def terms(self) -> tuple[Any, ...]:
-        return CodecReconstruction(weight=self.reconstruct), CodecAlignment(weight=self.align, teacher=self.teacher)
+        return CodecReconstruction(weight=self.reconstruct), CodecAlignment(
+            weight=self.align, teacher=self.teacher
+        )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return with_teacher(super().edit(run), self.teacher)
@@ -233,8 +297,9 @@ class UseLatentAlignment(TrainedCodec):
 # --------------------------------------------------------------------------------------------------
 # FLUX.2's autoencoder: 32 channels at a stride of 8, normalised by its batch norm's statistics.
 #
-# It has a class of its own, AutoencoderKLFlux2: read through FLUX.1's, as the published study did (its fault A20), the
-# statistics are dropped and the latent space is another. A folder of the other class is refused.
+# It has a class of its own, AutoencoderKLFlux2: read through FLUX.1's, as the published study did
+# (its fault A20), the statistics are dropped and the latent space is another. A folder of the other
+# class is refused.
 
 
 FLUX2_SCOPE = "FLUX.2 autoencoder instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
@@ -245,26 +310,34 @@ class Flux2Codec(CodecFromFolder):
     name = "flux2_codec"
     network, title, channels = "AutoencoderKLFlux2", "FLUX.2 AutoencoderKLFlux2", 32
     card = Card(
-        says="latents of FLUX.2's autoencoder, 32 channels; takes its folder, and only describes the run without one",
+        says=(
+            "latents of FLUX.2's autoencoder, 32 channels; takes its folder, and only describes the"
+            " run without one"
+        ),
         claims=(
             claim(
                 "fid",
                 -6.13,
                 FLUX2_SCOPE,
                 settings=FOLDER,
-                note="read there through FLUX.1's class, which drops its statistics, and encoded online: 1.79 batches/s "
-                "against 3.95, a cost that cached latents do not have",
+                note=(
+                    "read there through FLUX.1's class, which drops its statistics, and encoded"
+                    " online: 1.79 batches/s against 3.95, a cost that cached latents do not have"
+                ),
             ),
             claim("cmmd", -0.32, FLUX2_SCOPE, settings=FOLDER),
             claim("dino_mmd", -0.31, FLUX2_SCOPE, settings=FOLDER),
         ),
-        warns="validation losses of two latent spaces cannot be compared; where the run's codec has another stride, the "
-        "patches change so that the tokens stay as many",
+        warns=(
+            "validation losses of two latent spaces cannot be compared; where the run's codec has"
+            " another stride, the patches change so that the tokens stay as many"
+        ),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# REPA-E's autoencoder, e2e-flux-vae: FLUX.1's format, tuned end to end by its authors, frozen here.  arXiv:2504.10483
+# REPA-E's autoencoder, e2e-flux-vae: FLUX.1's format, tuned end to end by its authors, frozen here.
+# arXiv:2504.10483
 
 
 REPA_E_SCOPE = "REPA-E VAE instead of FLUX.1's, 256 px latents, 1.2 B parameters, 100k steps"
@@ -275,15 +348,20 @@ class RepaECodec(CodecFromFolder):
     name = "repa_e_codec"
     network, title, channels = "AutoencoderKL", "REPA-E e2e-flux-vae", 16
     card = Card(
-        says="latents of an autoencoder that its authors tuned with a denoiser and an alignment; takes its folder, and "
-        "only describes the run without one",
+        says=(
+            "latents of an autoencoder that its authors tuned with a denoiser and an alignment;"
+            " takes its folder, and only describes the run without one"
+        ),
         claims=(
             claim("fid", -6.12, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
             claim("cmmd", -0.15, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
             claim("dino_mmd", -0.21, REPA_E_SCOPE, also="REPA", settings=REPA_E_FOLDER),
         ),
-        warns="FLUX.1's own autoencoder has the same class and sizes: the folder decides which it is, and its hash is in "
-        "the run's key; validation losses of two latent spaces cannot be compared",
+        warns=(
+            "FLUX.1's own autoencoder has the same class and sizes: the folder decides which it is,"
+            " and its hash is in the run's key; validation losses of two latent spaces cannot be"
+            " compared"
+        ),
     )
 
 
@@ -291,7 +369,10 @@ class RepaECodec(CodecFromFolder):
 # Wide codec: a tokenizer with twice the channels, frozen as the baseline's is.
 
 
-WIDE_SCOPE = "FLUX.2 autoencoder (32 channels) instead of FLUX.1's (16), 256 px latents, 1.2 B parameters, 100k steps"
+WIDE_SCOPE = (
+    "FLUX.2 autoencoder (32 channels) instead of FLUX.1's (16), 256 px latents, 1.2 B parameters,"
+    " 100k steps"
+)
 
 
 class WideCodec(ShippedCodec):
@@ -304,13 +385,19 @@ class WideCodec(ShippedCodec):
                 "fid",
                 -6.13,
                 WIDE_SCOPE,
-                note="the published arm changed the whole autoencoder, not its channels alone, and encoded online: "
-                "1.79 batches/s against 3.95, a cost that cached latents do not have",
+                note=(
+                    "the published arm changed the whole autoencoder, not its channels alone, and"
+                    " encoded online: 1.79 batches/s against 3.95, a cost that cached latents do"
+                    " not have"
+                ),
             ),
             claim("cmmd", -0.32, WIDE_SCOPE),
         ),
-        warns="pictures come back at 35.3 dB instead of 32.3 (32 px, real), after the same steps of fitting on "
-        "the same pictures; validation losses of two latent spaces cannot be compared",
+        warns=(
+            "pictures come back at 35.3 dB instead of 32.3 (32 px, real), after the same steps of"
+            " fitting on the same pictures; validation losses of two latent spaces cannot be"
+            " compared"
+        ),
     )
 
     def cost(self, run: RunSpec) -> Cost:
@@ -332,29 +419,50 @@ class UsePixels(Lever):
     name = "pixels"
     touches = ("encode.codec", "model.patch")
     card = Card(
-        says="no codec between the picture and the denoiser; patches grow by its stride, so the tokens stay as many",
-        warns="velocity cannot be learned well where a patch is wider than the network; "
-        "validation losses are not comparable with those of latents",
+        says=(
+            "no codec between the picture and the denoiser; patches grow by its stride, so the"
+            " tokens stay as many"
+        ),
+        warns=(
+            "velocity cannot be learned well where a patch is wider than the network; "
+            "validation losses are not comparable with those of latents"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         if isinstance(run.encode.codec, Pixels):
-            raise BadInput("'pixels' would change nothing: the run has no codec already", "leave it out")
-        return put_all(run, [("encode.codec", Pixels()), ("model.patch", run.model.patch * run.encode.codec.stride)])
+            raise BadInput(
+                "'pixels' would change nothing: the run has no codec already", "leave it out"
+            )
+        return put_all(
+            run,
+            [
+                ("encode.codec", Pixels()),
+                ("model.patch", run.model.patch * run.encode.codec.stride),
+            ],
+        )
 
     def needs(self, run: RunSpec) -> str | None:
         codec = run.encode.codec
-        return None if codec.stride == 1 else f"the denoiser still sees what {codec} makes, of stride {codec.stride}"
+        return (
+            None
+            if codec.stride == 1
+            else f"the denoiser still sees what {codec} makes, of stride {codec.stride}"
+        )
 
     def idle(self, run: RunSpec) -> str:
         numbers = run.encode.codec.channels * run.model.patch**2
         if numbers <= run.model.width or not isinstance(run.flow.predict, Velocity):
             return ""
         width = run.model.width
-        return f"a patch has {numbers} numbers, the network {width}: velocities cannot pass through it, pictures could"
+        return (
+            f"a patch has {numbers} numbers, the network {width}: velocities cannot pass through"
+            " it, pictures could"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
-        """The denoiser's wider patches; a frozen codec costs a step nothing, its latents come from the cache."""
+        """The denoiser's wider patches; a frozen codec costs a step nothing, its latents come from
+        the cache."""
         if isinstance(run.encode.codec, Pixels):
             return Cost()
         return price.of_denoiser(run, self.edit(run))
@@ -362,11 +470,14 @@ class UsePixels(Lever):
     def witness(self, built: Built) -> bool:
         batch = built.feed.at(0)[0]
         pictures = built.feed.source_at(0).read(batch.ids[:1].cpu().numpy()).images
-        return tuple(batch.x0.shape[1:]) == pictures.shape[1:] and bool(built.feed.codec().stride == 1)
+        return tuple(batch.x0.shape[1:]) == pictures.shape[1:] and bool(
+            built.feed.codec().stride == 1
+        )
 
 
 # --------------------------------------------------------------------------------------------------
-# Qwen3-VL's language model as the text encoder, as the published 7 B pixel model has it instead of T5Gemma.
+# Qwen3-VL's language model as the text encoder, as the published 7 B pixel model has it instead of
+# T5Gemma.
 
 
 WIDTH = 2048  # of the 2 B model, if no folder is given
@@ -379,22 +490,36 @@ class Qwen3VLText(FromFolder):
     touches = ("encode.text",)
     network, also = "Qwen3VLTextModel", ("Qwen3VLModel",)
     card = Card(
-        says="prompts are read by the language half of Qwen3-VL (part of the published 7 B pixel model, never ablated "
-        "alone); takes its folder with the tokenizer, and only describes the run, as the 2 B model, without one",
-        warns="its tokenizer gives the empty prompt no token at all: guidance then moves away from a model that "
-        "reads nothing",
+        says=(
+            "prompts are read by the language half of Qwen3-VL (part of the published 7 B pixel"
+            " model, never ablated alone); takes its folder with the tokenizer, and only describes"
+            " the run, as the 2 B model, without one"
+        ),
+        warns=(
+            "its tokenizer gives the empty prompt no token at all: guidance then moves away from a"
+            " model that reads nothing"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         if self.path:
             self.require_class(TEXT_PARTS, text_facts)
         width = {} if self.path else {"width": WIDTH}
-        given = {"name": "Qwen3-VL text model", "path": self.path, "max_tokens": self.max_tokens, **width}
+        given = {
+            "name": "Qwen3-VL text model",
+            "path": self.path,
+            "max_tokens": self.max_tokens,
+            **width,
+        }
         return put(run, "encode.text", FolderText.model_validate(given))
 
     def needs(self, run: RunSpec) -> str | None:
         text = run.encode.text
-        return None if isinstance(text, FolderText) else f"something else replaced the text encoder by {text}"
+        return (
+            None
+            if isinstance(text, FolderText)
+            else f"something else replaced the text encoder by {text}"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         """Of the denoiser's wider reading; encoded texts come from the cache."""

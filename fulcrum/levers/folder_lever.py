@@ -1,6 +1,8 @@
-"""What the levers that put in a full-size network share: its folder, checked when the phrase is read, and its class.
+"""What the levers that put in a full-size network share: its folder, checked when the phrase is
+read, and its class.
 
-Without a path such a lever only describes the run: its sizes, costs and what it changes; training asks for the folder.
+Without a path such a lever only describes the run: its sizes, costs and what it changes; training
+asks for the folder.
 """
 
 from collections.abc import Callable
@@ -10,7 +12,12 @@ from typing import Any, ClassVar
 from fulcrum.levers import published as price
 from fulcrum.levers.base import Built, Cost, Lever
 from fulcrum.networks.fillers import FolderCodec, FolderTeacher
-from fulcrum.networks.pretrained.config_facts import CODEC_PARTS, TEACHER_PARTS, codec_facts, teacher_facts
+from fulcrum.networks.pretrained.config_facts import (
+    CODEC_PARTS,
+    TEACHER_PARTS,
+    codec_facts,
+    teacher_facts,
+)
 from fulcrum.networks.pretrained.folder import locate
 from fulcrum.spec.edit import put, put_all
 from fulcrum.spec.errors import BadInput
@@ -38,7 +45,8 @@ class FromFolder(Lever):
 
 
 class CodecFromFolder(FromFolder):
-    """A lever that puts one of diffusers' autoencoders in the place of the run's codec; tokens stay as many."""
+    """A lever that puts one of diffusers' autoencoders in the place of the run's codec; tokens stay
+    as many."""
 
     touches = ("encode.codec", "model.patch")
     title: ClassVar[str]
@@ -49,19 +57,27 @@ class CodecFromFolder(FromFolder):
         token = run.model.patch * run.encode.codec.stride
         if token % self.stride:
             raise BadInput(
-                f"'{self.name}' has cells of {self.stride} px, of which the run's tokens of {token} px cannot be made",
+                f"'{self.name}' has cells of {self.stride} px, of which the run's tokens of {token}"
+                " px cannot be made",
                 "choose model.patch so that a token is a multiple of that",
             )
         if self.path:
             self.require_class(CODEC_PARTS, codec_facts)
         codec = FolderCodec(
-            name=self.title, stride=self.stride, channels=self.channels, network=self.network, path=self.path
+            name=self.title,
+            stride=self.stride,
+            channels=self.channels,
+            network=self.network,
+            path=self.path,
         )
         return put_all(run, [("encode.codec", codec), ("model.patch", token // self.stride)])
 
     def needs(self, run: RunSpec) -> str | None:
         codec = run.encode.codec
-        own = isinstance(codec, FolderCodec) and (codec.network, codec.channels) == (self.network, self.channels)
+        own = isinstance(codec, FolderCodec) and (codec.network, codec.channels) == (
+            self.network,
+            self.channels,
+        )
         return None if own else f"something else replaced the codec by {codec}"
 
     def cost(self, run: RunSpec) -> Cost:
@@ -70,11 +86,15 @@ class CodecFromFolder(FromFolder):
 
     def witness(self, built: Built) -> bool:
         codec = built.feed.codec()
-        return bool(getattr(codec, "name", "") == self.network and built.step.backbone.channels == self.channels)
+        return bool(
+            getattr(codec, "name", "") == self.network
+            and built.step.backbone.channels == self.channels
+        )
 
 
 class TeacherFromFolder(FromFolder):
-    """A lever that lets another network teach in the place of one that some term of the loss reads."""
+    """A lever that lets another network teach in the place of one that some term of the loss
+    reads."""
 
     instead_of: str = "world"  # the teacher whose place it takes
 
@@ -92,29 +112,41 @@ class TeacherFromFolder(FromFolder):
         runs = [phase.run for phase in phases(run)]
         if not any(self.instead_of in term.teachers() for one in runs for term in one.terms):
             return (
-                f"no term of the loss reads the teacher '{self.instead_of}', whose place it takes: add a term that does, "
-                "such as repa or irepa"
+                f"no term of the loss reads the teacher '{self.instead_of}', whose place it takes:"
+                " add a term that does, such as repa or irepa"
             )
         teacher = run.encode.teacher(self.instead_of)
         if teacher is None or teacher.name != self.name:
             return f"another takes the place of the teacher '{self.instead_of}': {teacher}"
-        problems = (term.problem(run) for term in run.terms if hasattr(term, "problem") and term.teachers())
+        problems = (
+            term.problem(run) for term in run.terms if hasattr(term, "problem") and term.teachers()
+        )
         return next(filter(None, problems), None)
 
     def cost(self, run: RunSpec) -> Cost:
         """Of projectors that aim at wider tokens; the tokens themselves come from the cache."""
-        before = put(run, "encode.teachers", tuple(one for one in run.encode.teachers if one.name != self.name))
-        (flops, learned), (flops_after, learned_after) = (_terms(one) for one in (before, self.edit(before)))
+        before = put(
+            run,
+            "encode.teachers",
+            tuple(one for one in run.encode.teachers if one.name != self.name),
+        )
+        (flops, learned), (flops_after, learned_after) = (
+            _terms(one) for one in (before, self.edit(before))
+        )
         more = (learned_after - learned) * bytes_per_parameter(run)
         return Cost(
-            flops=(denoiser_training_flops(run) + flops_after) / (denoiser_training_flops(run) + flops),
+            flops=(denoiser_training_flops(run) + flops_after)
+            / (denoiser_training_flops(run) + flops),
             memory=1 + more / step_memory(run),
             parameters=(parameters(run) + learned_after) / (parameters(run) + learned),
         )
 
     def witness(self, built: Built) -> bool:
         networks = [one.teacher for one in built.feed.teachers().values()]
-        return any(getattr(one, "facts", None) and one.facts.network in (self.network, *self.also) for one in networks)
+        return any(
+            getattr(one, "facts", None) and one.facts.network in (self.network, *self.also)
+            for one in networks
+        )
 
 
 def _terms(run: RunSpec) -> tuple[float, int]:

@@ -9,11 +9,13 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.training.flow.fillers import CorrectedCFG, PathDropGuide, RoutedGuide
 
 # --------------------------------------------------------------------------------------------------
-# What the levers that change guidance share: a guide in the place of the run's own, at the run's own scale.
+# What the levers that change guidance share: a guide in the place of the run's own, at the run's
+# own scale.
 
 
 class Guiding(Swap):
-    """A lever that replaces the guide; a subclass says by which, and what path of the denoiser that one asks for."""
+    """A lever that replaces the guide; a subclass says by which, and what path of the denoiser that
+    one asks for."""
 
     scale: Guidance | None = None  # w; none: that of the run's own guide
 
@@ -30,7 +32,9 @@ class Guiding(Swap):
         guide: Any = run.sample.guide
         if guide.kind != self.filler.kind:
             return "another guide is in its place"
-        return guide.missing(run) or ("a scale of 1 guides nothing: give one" if guide.scale == 1 else None)
+        return guide.missing(run) or (
+            "a scale of 1 guides nothing: give one" if guide.scale == 1 else None
+        )
 
     def witness(self, built: Built) -> bool:
         """The built guide asks the denoiser for such a pass."""
@@ -40,9 +44,11 @@ class Guiding(Swap):
 
 
 # --------------------------------------------------------------------------------------------------
-# Contrastive correction: pictures are drawn without the stretch that a contrastive term teaches.  arXiv:2506.05350
+# Contrastive correction: pictures are drawn without the stretch that a contrastive term teaches.
+# arXiv:2506.05350
 #
-# v <- (1 - lambda) v + lambda u_mean,  v guided away from the empty prompt, u_mean the mean velocity of the training set
+# v <- (1 - lambda) v + lambda u_mean,  v guided away from the empty prompt, u_mean the mean
+# velocity of the training set
 
 
 class ContrastiveCorrection(Guiding):
@@ -50,11 +56,17 @@ class ContrastiveCorrection(Guiding):
     filler, settings = CorrectedCFG, ("scale", "weight")
     path = "full"
     card = Card(
-        says="draws with what a contrastive term meant instead of what it asked for: its authors do so wherever they guide "
-        "(class-conditional ImageNet and CC3M; no number for this alone), the published arm of PRX Part 2 did not",
-        warns="u_mean is minus the mean latent of the first 256 training pictures, place by place: the negatives are "
-        "independent samples, so their mean velocity is that of the whole set, and the same at every time. The pictures "
-        "must be at hand where the run is drawn with; it takes the place of plain guidance and keeps its scale",
+        says=(
+            "draws with what a contrastive term meant instead of what it asked for: its authors do"
+            " so wherever they guide (class-conditional ImageNet and CC3M; no number for this"
+            " alone), the published arm of PRX Part 2 did not"
+        ),
+        warns=(
+            "u_mean is minus the mean latent of the first 256 training pictures, place by place:"
+            " the negatives are independent samples, so their mean velocity is that of the whole"
+            " set, and the same at every time. The pictures must be at hand where the run is drawn"
+            " with; it takes the place of plain guidance and keeps its scale"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -62,14 +74,20 @@ class ContrastiveCorrection(Guiding):
 
     def needs(self, run: RunSpec) -> str | None:
         guide = run.sample.guide
-        return guide.missing(run) if isinstance(guide, CorrectedCFG) else "another guide is in its place"
+        return (
+            guide.missing(run)
+            if isinstance(guide, CorrectedCFG)
+            else "another guide is in its place"
+        )
 
     def witness(self, built: Built) -> bool:
         """A velocity that is stretched as the term asks comes back as it was before."""
         import torch
 
         guide = built.run.sample.guide
-        weight = (self.weight or guide.stretch(built.run)) if isinstance(guide, CorrectedCFG) else None
+        weight = (
+            (self.weight or guide.stretch(built.run)) if isinstance(guide, CorrectedCFG) else None
+        )
         if weight is None:
             return False
         correct = guide.build(built)
@@ -83,7 +101,8 @@ class ContrastiveCorrection(Guiding):
 # --------------------------------------------------------------------------------------------------
 # Path-drop guidance: pictures move away from what the short path gives for the empty prompt.
 #
-# v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.  arXiv:2510.21986
+# v = v_short(empty) + w (v_full(prompt) - v_short(empty)),  the short path skips the routed blocks.
+# arXiv:2510.21986
 
 
 class PathDropGuidance(Guiding):
@@ -91,15 +110,23 @@ class PathDropGuidance(Guiding):
     filler = PathDropGuide
     path = "short"
     card = Card(
-        says="draws with a weak pass that skips the routed blocks: guidance for little more than the price of no guidance",
-        warns="the short path learns from the few samples whose path was dropped: a short run teaches it little",
+        says=(
+            "draws with a weak pass that skips the routed blocks: guidance for little more than the"
+            " price of no guidance"
+        ),
+        warns=(
+            "the short path learns from the few samples whose path was dropped: a short run teaches"
+            " it little"
+        ),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# Routed guidance: pictures move away from what the same prompt gives with the tokens routed as in training.
+# Routed guidance: pictures move away from what the same prompt gives with the tokens routed as in
+# training.
 #
-# v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.  arXiv:2501.04765
+# v = v_routed + w (v_full - v_routed),  both with the prompt, one mask for all steps.
+# arXiv:2501.04765
 
 
 class RoutedGuidance(Guiding):
@@ -107,6 +134,12 @@ class RoutedGuidance(Guiding):
     filler = RoutedGuide
     path = "routed"
     card = Card(
-        says="draws with the routed model as the weak one instead of the empty prompt; training is untouched",
-        warns="the prompt itself is no longer amplified: this replaces classifier-free guidance, it does not add to it",
+        says=(
+            "draws with the routed model as the weak one instead of the empty prompt; training is"
+            " untouched"
+        ),
+        warns=(
+            "the prompt itself is no longer amplified: this replaces classifier-free guidance, it"
+            " does not add to it"
+        ),
     )

@@ -30,9 +30,11 @@ from fulcrum.training.painter import Painter
 from fulcrum.training.session import Order, perform
 
 # --------------------------------------------------------------------------------------------------
-# Tiny random networks of the classes that full-size levers read, written with save_pretrained, so that laws can try them.
+# Tiny random networks of the classes that full-size levers read, written with save_pretrained, so
+# that laws can try them.
 #
-# Strides, channels and tokenizer are those of the real ones; widths are not, and what they say means nothing.
+# Strides, channels and tokenizer are those of the real ones; widths are not, and what they say
+# means nothing.
 
 
 WORDS = ("a", "large", "small", "red", "blue", "circle", "square", "on", "the", "left")
@@ -77,13 +79,24 @@ def _autoencoder(channels: int) -> Callable[[Any], Any]:
 
 
 def _vision(cls: Any) -> Any:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32, "patch_size": 8}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 8,
+    }
     inside = {"intermediate_size": 32} if cls.__name__.startswith("DINOv3") else {"mlp_ratio": 2}
     return cls(cls.config_class(**sizes, **inside))
 
 
 def _language(cls: Any) -> Any:
-    turns = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+    turns = {
+        "rope_type": "default",
+        "rope_theta": 10_000.0,
+        "mrope_section": [2, 1, 1],
+        "mrope_interleaved": True,
+    }
     return cls(
         cls.config_class(
             vocab_size=4 + len(WORDS),
@@ -104,14 +117,17 @@ def _tokenizer() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {word: number for number, word in enumerate(("<pad>", "<eos>", "<bos>", "<unk>", *WORDS))}
+    vocabulary = {
+        word: number for number, word in enumerate(("<pad>", "<eos>", "<bos>", "<unk>", *WORDS))
+    }
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     named = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
     return PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=128, **named)  # type: ignore[no-untyped-call]
 
 
-NETWORKS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # class -> its library, and how a tiny one is made
+# class -> its library, and how a tiny one is made
+NETWORKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "AutoencoderKLFlux2": ("diffusers", _autoencoder(32)),
     "AutoencoderKL": ("diffusers", _autoencoder(16)),
     "Dinov2Model": ("transformers", _vision),
@@ -121,7 +137,8 @@ NETWORKS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # class -> its librar
 
 
 # --------------------------------------------------------------------------------------------------
-# The ground on which a lever is tried: the smallest run that has every part, in the form that the lever needs.
+# The ground on which a lever is tried: the smallest run that has every part, in the form that the
+# lever needs.
 
 
 TINY = (
@@ -144,7 +161,11 @@ GROUNDS: dict[str, tuple[str, ...]] = {
     "a longer run": ("budget.images=96",),
     "carried tokens": ("model.route=carry(start=1, end=-2, drop=0.5)",),
     "aligned": ("terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
-    "aligned layers": ("model.patch=4", "terms=[flow_matching, alignment]", "encode.teachers=[world_teacher]"),
+    "aligned layers": (
+        "model.patch=4",
+        "terms=[flow_matching, alignment]",
+        "encode.teachers=[world_teacher]",
+    ),
     "contrasted samples": ("terms=[flow_matching, contrastive]",),
     "cropped pictures": ("data.source.crop=0.25",),
     "fused tokens": ("model.route=drop_and_fuse(start=1, end=-2, drop=0.75, path_drop=0.05)",),
@@ -153,7 +174,8 @@ GROUNDS: dict[str, tuple[str, ...]] = {
 
 
 def tried(lever: type[Any], folder: Path) -> Any:
-    """A lever as the laws try it: with its defaults, and a tiny random network where it reads one from a folder."""
+    """A lever as the laws try it: with its defaults, and a tiny random network where it reads one
+    from a folder."""
     if not hasattr(lever, "network"):
         return lever()
 
@@ -181,16 +203,23 @@ def fits(lever: Any, run: RunSpec) -> str | None:
     """Why a lever, or several together, cannot be tried on this run, or None."""
     try:
         edited = apply(run, lever if isinstance(lever, tuple) else (lever,))
-        return edited.model.learned.problem(edited) if diff(run, edited) else "it changes nothing there"
+        return (
+            edited.model.learned.problem(edited)
+            if diff(run, edited)
+            else "it changes nothing there"
+        )
     except BadInput as error:
         return error.message
 
 
 def ground_of(lever: Any, catalogue: Catalogue) -> Ground:
-    """The first ground that a lever fits, or the first of all for one that fits none: the law of edits will say so."""
+    """The first ground that a lever fits, or the first of all for one that fits none: the law of
+    edits will say so."""
     known = grounds(catalogue)  # most levers fit the first: the others are not made
     first = next(known)
-    return next((ground for ground in chain([first], known) if fits(lever, ground.run) is None), first)
+    return next(
+        (ground for ground in chain([first], known) if fits(lever, ground.run) is None), first
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -224,7 +253,8 @@ class Court:
         self.flops: dict[str, float] = {}
         self.grounds: dict[Any, Ground] = {}
         self.usable: dict[Any, list[Ground]] = {}
-        self.last: tuple[Any, Trained] | None = None  # witness and resume ask for the same training, one after the other
+        # witness and resume ask for the same training, one after the other
+        self.last: tuple[Any, Trained] | None = None
         self.agree: dict[Any, bool] = {}
         self.number = 0
 
@@ -259,7 +289,8 @@ class Court:
         return self.flops[ground.name]
 
     def commute(self, one: Any, other: Any, ground: Ground) -> bool:
-        """Do both orders give the same run, or a conflict? Asked once for each pair, whichever of the two is tried."""
+        """Do both orders give the same run, or a conflict? Asked once for each pair, whichever of
+        the two is tried."""
         pair = frozenset((one, other)), ground.name
         if pair not in self.agree:
             runs = [_together(ground.run, levers) for levers in ((one, other), (other, one))]
@@ -267,14 +298,16 @@ class Court:
         return self.agree[pair]
 
     def trained_once(self, case: "Case") -> Trained:
-        """The case's run, trained; the last one is kept. Two levers may describe a run alike and build it differently."""
+        """The case's run, trained; the last one is kept. Two levers may describe a run alike and
+        build it differently."""
         asked = case.lever, digest(case.run)
         if self.last is None or self.last[0] != asked:
             self.last = asked, self.trained(case.run)
         return self.last[1]
 
     def trained(self, run: RunSpec, killed_after: int | None = None) -> Trained:
-        """Train through the session that the command uses; if asked, lose the process after some steps and start again."""
+        """Train through the session that the command uses; if asked, lose the process after some
+        steps and start again."""
         self.number += 1
         last: list[Look] = []
 
@@ -305,15 +338,20 @@ class Court:
     def counted(self, run: RunSpec) -> float:
         """FLOPs of the whole tiny training, forward, backward and optimizer."""
         built = self.assembled(run)
-        for job in built.feed.jobs():  # frozen networks are no part of it, whichever test comes first
+        # frozen networks are no part of it, whichever test comes first
+        for job in built.feed.jobs():
             built.feed.cache.finished(job)
         return counted(lambda: train(built, State(), [], lambda: False))
 
 
-def assembled(run: RunSpec, feed: Feed, system: System | None = None, ranks: Ranks = ALONE) -> Built:
+def assembled(
+    run: RunSpec, feed: Feed, system: System | None = None, ranks: Ranks = ALONE
+) -> Built:
     """A run of the laws, with the weights that it begins from."""
     system = system or System()
-    return assemble(run, 0, system, feed, run.start.build(Context(run, 0, system, ranks=ranks)), ranks)
+    return assemble(
+        run, 0, system, feed, run.start.build(Context(run, 0, system, ranks=ranks)), ranks
+    )
 
 
 class Case(NamedTuple):
@@ -326,7 +364,8 @@ class Case(NamedTuple):
 
 
 def fingerprints(built: Built) -> dict[str, str]:
-    """What a lever may change: trained weights, averaged weights, and the pictures drawn with them."""
+    """What a lever may change: trained weights, averaged weights, and the pictures drawn with
+    them."""
     weights = built.average.weights(built.step.backbone)
     painter = Painter.of(built)
     pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(len(PROMPTS)))))
@@ -342,7 +381,8 @@ def _silent(_: str) -> None:
 
 
 def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
-    """None: refused. A pair that is refused only because its order would decide the run gives that run, to be compared."""
+    """None: refused. A pair that is refused only because its order would decide the run gives that
+    run, to be compared."""
     try:
         return apply(run, levers)
     except OrderDecides:
@@ -352,10 +392,12 @@ def _together(run: RunSpec, levers: tuple[Any, ...]) -> RunSpec | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# The laws that every lever keeps, tried on real models: each law is a function that raises BrokenLaw.
+# The laws that every lever keeps, tried on real models: each law is a function that raises
+# BrokenLaw.
 #
-# Six laws are about the lever (edit, commute, witness, resume, leave, cost), three about the parts that it puts into a run
-# (compile, recompute, copy). The tenth, world, needs two processes and stands in `two_processes.py`.
+# Six laws are about the lever (edit, commute, witness, resume, leave, cost), three about the parts
+# that it puts into a run (compile, recompute, copy). The tenth, world, needs two processes and
+# stands in `two_processes.py`.
 
 
 FLOPS_WITHIN = 0.05  # of the declared cost and the counted one
@@ -377,27 +419,46 @@ def edit(case: Case) -> None:
     _require(bool(changes), case.lever, "changes nothing")
     stray = [change.path for change in changes if not inside(change.path, case.lever.touches)]
     _require(not stray, case.lever, f"changes {', '.join(stray)}, which it does not declare")
-    untouched = next(ground.run for ground in grounds(case.court.catalogue) if ground.name == case.ground.name)
+    untouched = next(
+        ground.run for ground in grounds(case.court.catalogue) if ground.name == case.ground.name
+    )
     again = [case.lever.edit(case.ground.run) for _ in range(2)]
     _require(all(run == case.run for run in again), case.lever, "edits differently each time")
-    _require(digest(case.ground.run) == digest(untouched), case.lever, "changes the run that it is given")
+    _require(
+        digest(case.ground.run) == digest(untouched), case.lever, "changes the run that it is given"
+    )
     reason = fits(case.lever, case.ground.run)
-    _require(reason is None, case.lever, f"fits none of the grounds; on {case.ground.name}: {reason}")
+    _require(
+        reason is None, case.lever, f"fits none of the grounds; on {case.ground.name}: {reason}"
+    )
 
 
 def commute(case: Case) -> None:
     """With every other lever: the same run in both orders, or a conflict in both."""
-    for other in (cls() for cls in case.court.catalogue.levers.values() if cls.name != case.lever.name):
+    for other in (
+        cls() for cls in case.court.catalogue.levers.values() if cls.name != case.lever.name
+    ):
         shared = case.court.shared(case.lever, other) or case.ground
         agree = case.court.commute(case.lever, other, shared)
-        _require(agree, case.lever, f"does not commute with '{other.name}' on {shared.name}: order decides the run")
+        _require(
+            agree,
+            case.lever,
+            f"does not commute with '{other.name}' on {shared.name}: order decides the run",
+        )
 
 
 def witness(case: Case) -> None:
-    """What the lever says it affects differs from the baseline's after training, all else is bit-equal; it sees itself."""
+    """What the lever says it affects differs from the baseline's after training, all else is
+    bit-equal; it sees itself."""
     base, with_lever = case.court.baseline(case.ground), case.court.trained_once(case)
-    _require(bool(case.lever.witness(with_lever.built)), case.lever, "is not seen by its own witness where it is on")
-    _require(not case.lever.witness(base.built), case.lever, "is seen by its own witness where it is off")
+    _require(
+        bool(case.lever.witness(with_lever.built)),
+        case.lever,
+        "is not seen by its own witness where it is on",
+    )
+    _require(
+        not case.lever.witness(base.built), case.lever, "is seen by its own witness where it is off"
+    )
     unknown = [what for what in case.lever.affects if what not in KINDS]
     _require(not unknown, case.lever, f"affects {unknown}: expected some of {', '.join(KINDS)}")
     expected = set(case.lever.affects) | (set(KINDS) if "weights" in case.lever.affects else set())
@@ -406,10 +467,15 @@ def witness(case: Case) -> None:
         _require(
             differs == (what in expected),
             case.lever,
-            f"should {'' if what in expected else 'not '}change the {what}, and does {'' if differs else 'not'}",
+            f"should {'' if what in expected else 'not '}change the {what}, and does"
+            f" {'' if differs else 'not'}",
         )
     began = weights_hash(dict(case.court.assembled(case.run).step.backbone.state_dict()))
-    _require(with_lever.prints["averaged weights"] != began, case.lever, "draws with the weights that training began with")
+    _require(
+        with_lever.prints["averaged weights"] != began,
+        case.lever,
+        "draws with the weights that training began with",
+    )
     _leaves_others_alone(case)
 
 
@@ -422,35 +488,58 @@ def _leaves_others_alone(case: Case) -> None:
     first = [case.court.assembled(run) for run in (case.ground.run, case.run)] if added else []
     parts = [built.step(*built.feed.at(0), built.weights(0)).parts for built in first]
     for name in parts[0] if parts else ():
-        _require(torch.equal(parts[0][name], parts[1][name]), case.lever, f"changes the term '{name}', which is another's")
+        _require(
+            torch.equal(parts[0][name], parts[1][name]),
+            case.lever,
+            f"changes the term '{name}', which is another's",
+        )
 
 
 def resume(case: Case) -> None:
-    """Six steps equal three and three through a real checkpoint; a step depends on nothing but its batch and its draw."""
+    """Six steps equal three and three through a real checkpoint; a step depends on nothing but its
+    batch and its draw."""
     whole, broken = case.court.trained_once(case), case.court.trained(case.run, killed_after=3)
-    _require(whole.prints == broken.prints, case.lever, "does not resume exactly: it uses what is not in the checkpoint")
+    _require(
+        whole.prints == broken.prints,
+        case.lever,
+        "does not resume exactly: it uses what is not in the checkpoint",
+    )
     built = case.court.assembled(case.run)
     for phase in built.phases:
         batch, draw = built.feed.at(phase.start)
         one, two = (built.step(batch, draw, built.weights(phase.start)).total for _ in range(2))
-        _require(torch.equal(one, two), case.lever, "gives another loss for the same batch and draw: it draws by itself")
+        _require(
+            torch.equal(one, two),
+            case.lever,
+            "gives another loss for the same batch and draw: it draws by itself",
+        )
 
 
 def leave(case: Case) -> None:
-    """What is only for training is not in the exported model; what cannot be exported is refused, never dropped."""
+    """What is only for training is not in the exported model; what cannot be exported is refused,
+    never dropped."""
     built = build(case.run)
     folder = case.court.folder / f"export-{case.lever.name}"
     try:
         exported = load(export(built.backbone, folder))
     except BadInput as error:
-        _require(not case.lever.card.train_only, case.lever, f"should leave nothing behind, but: {error.message}")
+        _require(
+            not case.lever.card.train_only,
+            case.lever,
+            f"should leave nothing behind, but: {error.message}",
+        )
         return
     shapes = {name: value.shape for name, value in exported.state_dict().items()}
     own = {name: value.shape for name, value in merged(built.backbone.state_dict()).items()}
     _require(shapes == own, case.lever, "loses a tensor of its model on export")
     if case.lever.card.train_only:
-        plain = {name: value.shape for name, value in build(case.ground.run).backbone.state_dict().items()}
-        _require(shapes == plain, case.lever, "is only for training, but its model is not the baseline's")
+        plain = {
+            name: value.shape
+            for name, value in build(case.ground.run).backbone.state_dict().items()
+        }
+        _require(
+            shapes == plain, case.lever, "is only for training, but its model is not the baseline's"
+        )
 
 
 def cost(case: Case) -> None:
@@ -468,28 +557,39 @@ def cost(case: Case) -> None:
 
 
 def compiles(case: Case) -> None:
-    """Compiled equals eager, without a graph break (a trivial backend: the real compiler is asked in the slow suite)."""
+    """Compiled equals eager, without a graph break (a trivial backend: the real compiler is asked
+    in the slow suite)."""
     eager, graph = (case.court.assembled(case.run) for _ in range(2))
     for model in graph.step.models():
         compile_backbone(model, backend="eager")
     for phase in eager.phases:
         batch, draw = eager.feed.at(phase.start)
-        one, two = (float(built.step(batch, draw, built.weights(phase.start)).total.detach()) for built in (eager, graph))
-        _require(abs(one - two) <= COMPILED_WITHIN * abs(one), case.lever, f"compiled gives {two}, eager {one}")
+        one, two = (
+            float(built.step(batch, draw, built.weights(phase.start)).total.detach())
+            for built in (eager, graph)
+        )
+        _require(
+            abs(one - two) <= COMPILED_WITHIN * abs(one),
+            case.lever,
+            f"compiled gives {two}, eager {one}",
+        )
 
 
 def recompute(case: Case) -> None:
     """Activation checkpointing changes no bit."""
     hashes = set()
     for blocks in ("none", "selective", "full"):
-        built = case.court.assembled(case.run, case.court.system.model_copy(update={"recompute": blocks}))
+        built = case.court.assembled(
+            case.run, case.court.system.model_copy(update={"recompute": blocks})
+        )
         train(built, State(), [], after(2))
         hashes.add(weights_hash(dict(built.step.state_dict())))
     _require(len(hashes) == 1, case.lever, "trains differently when activations are computed again")
 
 
 def copies(case: Case) -> None:
-    """A deep copy computes what the original computes, and so does a model filled with the averaged weights."""
+    """A deep copy computes what the original computes, and so does a model filled with the averaged
+    weights."""
     built = case.court.assembled(case.run)
     train(built, State(), [], after(1))
     batch, draw = built.feed.at(0)

@@ -1,4 +1,5 @@
-"""docs/levers: one page for each lever, written from its card, its diff, its cost, its conflicts and what was measured."""
+"""docs/levers: one page for each lever, written from its card, its diff, its cost, its conflicts
+and what was measured."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ def pages(catalogue: Catalogue) -> dict[str, str]:
     measured = read_measured()
     known = {name: usable(cls(), catalogue) for name, cls in catalogue.levers.items()}
     texts = {
-        f"{name}.md": _page(cls, catalogue, known, [row for row in measured if row["lever"] == name])
+        f"{name}.md": _page(
+            cls, catalogue, known, [row for row in measured if row["lever"] == name]
+        )
         for name, cls in catalogue.levers.items()
     }
     texts |= {f"{name}.md": _bundle_page(cls) for name, cls in catalogue.bundles.items()}
@@ -37,7 +40,9 @@ def write(catalogue: Catalogue, folder: Path) -> list[Path]:
     return [folder / name for name in made]
 
 
-def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measured: list[dict[str, Any]]) -> str:
+def _page(
+    cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measured: list[dict[str, Any]]
+) -> str:
     lever, card = cls(), cls.card
     ground = ground_of(lever, catalogue)
     cost = lever.cost(ground.run)
@@ -63,7 +68,8 @@ def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measur
             for change in diff(ground.run, lever.edit(ground.run))
         ),
         "",
-        f"It may touch {', '.join(f'`{slot}`' for slot in cls.touches)}; it affects {', '.join(cls.affects)}. "
+        f"It may touch {', '.join(f'`{slot}`' for slot in cls.touches)}; it affects"
+        f" {', '.join(cls.affects)}. "
         + ("Nothing of it is left in the exported model." if card.train_only else ""),
         "",
         *([f"There {text}.", ""] if (text := lever.in_run(lever.edit(ground.run))) else []),
@@ -71,9 +77,11 @@ def _page(cls: Any, catalogue: Catalogue, known: dict[str, list[Ground]], measur
     lines += [
         "## What it costs",
         "",
-        f"In the laws' tiny run: FLOPs × {cost.flops:.3f}, memory × {cost.memory:.3f}, "
-        f"parameters × {cost.parameters:.3f} of a training step. For your own run: "
-        f"`fulcrum levers show {cls.name} --recipe pocket`.",
+        (
+            f"In the laws' tiny run: FLOPs × {cost.flops:.3f}, memory × {cost.memory:.3f}, "
+            f"parameters × {cost.parameters:.3f} of a training step. For your own run: "
+            f"`fulcrum levers show {cls.name} --recipe pocket`."
+        ),
         "",
     ]
     lines += ["## What was claimed", "", *_claims(card), ""]
@@ -91,7 +99,10 @@ def _bundle_page(cls: Any) -> str:
             _sentence(cls.card.says),
             "",
             *([f"**Mind:** {_sentence(cls.card.warns)}", ""] if cls.card.warns else []),
-            "A bundle is several levers under one name: an arm's effect belongs to all of them together.",
+            (
+                "A bundle is several levers under one name: an arm's effect belongs to all of them"
+                " together."
+            ),
             "",
             "## Its parts",
             "",
@@ -112,10 +123,23 @@ def _index(catalogue: Catalogue, measured: list[dict[str, Any]]) -> str:
     ]
     for name, cls in catalogue.levers.items():
         ground = ground_of(cls(), catalogue)
-        claims = "; ".join(f"{claim.metric} {claim.change:+g}" for claim in cls.card.claims) or "no number"
-        own = "; ".join(map(_found, _newest([row for row in measured if row["lever"] == name]))) or "not yet"
-        lines.append(f"| [{name}]({name}.md) | {cls.card.says} | × {cls().cost(ground.run).flops:.2f} | {claims} | {own} |")
-    lines += ["", "Bundles: " + ", ".join(f"[{name}]({name}.md)" for name in catalogue.bundles) + ".", ""]
+        claims = (
+            "; ".join(f"{claim.metric} {claim.change:+g}" for claim in cls.card.claims)
+            or "no number"
+        )
+        own = (
+            "; ".join(map(_found, _newest([row for row in measured if row["lever"] == name])))
+            or "not yet"
+        )
+        lines.append(
+            f"| [{name}]({name}.md) | {cls.card.says} | × {cls().cost(ground.run).flops:.2f} |"
+            f" {claims} | {own} |"
+        )
+    lines += [
+        "",
+        "Bundles: " + ", ".join(f"[{name}]({name}.md)" for name in catalogue.bundles) + ".",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -128,7 +152,10 @@ def _found(row: dict[str, Any]) -> str:
     effect = f"{row['metric']} {row['change']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}]"
     recipe = " with ".join(filter(None, (row["recipe"], ", ".join(row.get("settings", [])))))
     added = row.get("arm", row["lever"])
-    return f"{effect} ({'' if added == row['lever'] else f'{added}, '}{recipe}, science {row['science']})"
+    return (
+        f"{effect} ({'' if added == row['lever'] else f'{added}, '}{recipe}, science"
+        f" {row['science']})"
+    )
 
 
 def _claims(card: Any) -> list[str]:
@@ -138,7 +165,8 @@ def _claims(card: Any) -> list[str]:
         "| metric | change | where | source | note |",
         "|---|---|---|---|---|",
         *(
-            f"| {claim.metric} | {claim.change:+g} | {claim.scope} | {claim.source} | {_about(claim)} |"
+            f"| {claim.metric} | {claim.change:+g} | {claim.scope} | {claim.source} |"
+            f" {_about(claim)} |"
             for claim in card.claims
         ),
     ]
@@ -150,7 +178,11 @@ def _about(claim: Claim) -> str:
     facts = [
         claim.note,
         f"about {', '.join(asked)}" if asked else "",
-        f"the published arm also had {claim.also} on: the number belongs to both" if claim.also else "",
+        (
+            f"the published arm also had {claim.also} on: the number belongs to both"
+            if claim.also
+            else ""
+        ),
         "" if claim.carries else "depends on the scale",
     ]
     return "; ".join(fact for fact in facts if fact)
@@ -163,18 +195,22 @@ def _measured(rows: list[dict[str, Any]]) -> list[str]:
         "| recipe | science | metric | change [95 %] | pairs | verdict | date | note |",
         "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {row['recipe']} | {row['science']} | {row['metric']} | {row['change']:+.4g} [{row['low']:+.4g}, "
-            f"{row['high']:+.4g}] | {row['pairs']} | {row['verdict']} | {row['date']} | {row['note']} |"
+            f"| {row['recipe']} | {row['science']} | {row['metric']} | {row['change']:+.4g}"
+            f" [{row['low']:+.4g}, {row['high']:+.4g}] | {row['pairs']} | {row['verdict']} |"
+            f" {row['date']} | {row['note']} |"
             for row in rows
         ),
         "",
-        "Rows of different science versions are not compared: worlds, recipes, networks and levers changed between them "
-        "(`CHANGELOG.md`).",
+        (
+            "Rows of different science versions are not compared: worlds, recipes, networks and"
+            " levers changed between them (`CHANGELOG.md`)."
+        ),
     ]
 
 
 def _conflicts(lever: Any, catalogue: Catalogue, known: dict[str, list[Ground]]) -> str:
-    """Found by trying, never declared: levers that cannot stand beside it on the first ground that both fit."""
+    """Found by trying, never declared: levers that cannot stand beside it on the first ground that
+    both fit."""
     refused = []
     for name, cls in catalogue.levers.items():
         names = {ground.name for ground in known[name] if name != lever.name}

@@ -1,4 +1,5 @@
-"""What our kept studies measured of the levers: the table that ships with the package, one row for each comparison."""
+"""What our kept studies measured of the levers: the table that ships with the package, one row for
+each comparison."""
 
 import json
 from pathlib import Path
@@ -8,13 +9,32 @@ from fulcrum.files.paths import read_regular
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import SCIENCE
 
-NAME = "measured.json"  # written by `python -m tools.evidence`; rows of an older science stay as they are
+# written by `python -m tools.evidence`; rows of an older science stay as they are
+NAME = "measured.json"
 MEASURED = Path(__file__).with_name(NAME)
-FIELDS = ("lever", "recipe", "science", "metric", "change", "low", "high", "pairs", "verdict", "date", "note")
-# Rows of before have none of these, or no keys: how the keys of its trainings begin, to know them again.
+FIELDS = (
+    "lever",
+    "recipe",
+    "science",
+    "metric",
+    "change",
+    "low",
+    "high",
+    "pairs",
+    "verdict",
+    "date",
+    "note",
+)
+# Rows of before have none of these, or no keys: how the keys of its trainings begin, to know them
+# again.
 SCOPE_FIELDS = ("arm", "base", "settings", "images", "plan", "time", "flops", "alike", "keys")
 
-WORDS = {"better": "better", "worse": "worse", "tie": "no difference that matters", "not learned": "not learned"}
+WORDS = {
+    "better": "better",
+    "worse": "worse",
+    "tie": "no difference that matters",
+    "not learned": "not learned",
+}
 
 
 def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
@@ -25,7 +45,9 @@ def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(read_regular(path))
         fields = [set(row) for row in rows]
     except (ValueError, TypeError, RecursionError):
-        raise BadInput(f"{path} is no table of measured rows", f"a list of rows with {', '.join(FIELDS)}") from None
+        raise BadInput(
+            f"{path} is no table of measured rows", f"a list of rows with {', '.join(FIELDS)}"
+        ) from None
     for found in fields:
         if not set(FIELDS) <= found <= {*FIELDS, *SCOPE_FIELDS}:
             raise BadInput(
@@ -36,7 +58,8 @@ def read_measured(path: Path = MEASURED) -> list[dict[str, Any]]:
 
 
 def in_sum(rows: list[dict[str, Any]]) -> str:
-    """What our own studies of the present science found of a lever, in a sentence: one that never helped is told so."""
+    """What our own studies of the present science found of a lever, in a sentence: one that never
+    helped is told so."""
     own = [row for row in rows if row["science"] == SCIENCE]
     places: dict[str, list[str]] = {}
     for row in own:
@@ -46,5 +69,7 @@ def in_sum(rows: list[dict[str, Any]]) -> str:
     if not own:
         return ""
     return (
-        f"In our own studies: {findings}." if "better" in places else f"It has never helped in our own studies: {findings}."
+        f"In our own studies: {findings}."
+        if "better" in places
+        else f"It has never helped in our own studies: {findings}."
     )

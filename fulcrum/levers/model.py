@@ -12,11 +12,13 @@ from fulcrum.spec.stage import phases
 from fulcrum.training.model.fillers import ChosenWeights, LowRank, NoCondition, Resolution, SizeCrop
 
 # --------------------------------------------------------------------------------------------------
-# What the levers that tell the denoiser something beside the time share: the cost, and that another thing told is seen.
+# What the levers that tell the denoiser something beside the time share: the cost, and that another
+# thing told is seen.
 
 
 class Conditioning(Swap):
-    """A lever that fills `model.condition`; a subclass says with what, and finds it in what was built."""
+    """A lever that fills `model.condition`; a subclass says with what, and finds it in what was
+    built."""
 
     slot = "model.condition"
 
@@ -30,7 +32,8 @@ def hears(embedder: Any, one: tuple[float, ...], other: tuple[float, ...]) -> bo
 
     from fulcrum.training.dist.collectives import whole
 
-    weights = {name: whole(value) for name, value in embedder.named_parameters()}  # many processes hold slices
+    # many processes hold slices
+    weights = {name: whole(value) for name, value in embedder.named_parameters()}
     numbers = torch.tensor([one, other], device=next(iter(weights.values())).device)
     with torch.no_grad():
         first, second = torch.func.functional_call(embedder, weights, (None, None, numbers))
@@ -38,7 +41,8 @@ def hears(embedder: Any, one: tuple[float, ...], other: tuple[float, ...]) -> bo
 
 
 # --------------------------------------------------------------------------------------------------
-# What levers that let only a part of the weights learn share: the slot, the cost, and what a witness looks at.
+# What levers that let only a part of the weights learn share: the slot, the cost, and what a
+# witness looks at.
 
 
 class PartialLearning(Swap):
@@ -51,7 +55,8 @@ class PartialLearning(Swap):
 
 
 def moving(built: Built) -> set[str]:
-    """Names of the denoiser's parameters that get a gradient; empty where the optimizer has others, or not all of them."""
+    """Names of the denoiser's parameters that get a gradient; empty where the optimizer has others,
+    or not all of them."""
     own = dict(built.step.backbone.named_parameters(prefix="backbone"))
     with_gradient = {name for name, weight in own.items() if weight.requires_grad}
     updated = {name.partition("/")[2] for name in built.optimizer.state()} & own.keys()
@@ -59,9 +64,11 @@ def moving(built: Built) -> set[str]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Bottleneck: patches enter through two linears with a narrow waist instead of one.  arXiv:2511.13720
+# Bottleneck: patches enter through two linears with a narrow waist instead of one.
+# arXiv:2511.13720
 #
-# The waist is a seventh of the model: 256 of 1792 in the published pixel model, 128 of 768 in JiT-B.
+# The waist is a seventh of the model: 256 of 1792 in the published pixel model, 128 of 768 in
+# JiT-B.
 
 
 class Bottleneck(Lever):
@@ -70,10 +77,15 @@ class Bottleneck(Lever):
     name = "bottleneck"
     touches = ("model.bottleneck",)
     card = Card(
-        says="wide patches are squeezed before they reach the stream; pays for pixels, where most of a patch is redundant "
-        "(JiT, class-conditional ImageNet in pixels, patches of 768 to 3,072 numbers; part of the published pixel models, "
-        "never ablated alone there)",
-        warns="a patch of latents has few numbers, and a waist narrower than that loses some of them for good",
+        says=(
+            "wide patches are squeezed before they reach the stream; pays for pixels, where most of"
+            " a patch is redundant (JiT, class-conditional ImageNet in pixels, patches of 768 to"
+            " 3,072 numbers; part of the published pixel models, never ablated alone there)"
+        ),
+        warns=(
+            "a patch of latents has few numbers, and a waist narrower than that loses some of them"
+            " for good"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -85,19 +97,25 @@ class Bottleneck(Lever):
             return None
         return (
             f"a patch has {features} features, so a waist of {self._waist(run)} squeezes nothing: "
-            f"give a smaller width, or wider patches"
+            "give a smaller width, or wider patches"
         )
 
     def idle(self, run: RunSpec) -> str:
         if run.encode.codec.stride == 1:
             return ""
-        return "the denoiser sees latents, of which little is redundant: it is for patches of pixels"
+        return (
+            "the denoiser sees latents, of which little is redundant: it is for patches of pixels"
+        )
 
     def cost(self, run: RunSpec) -> Cost:
         return price.of_denoiser(put(run, "model.bottleneck", None), self.edit(run))
 
     def witness(self, built: Built) -> bool:
-        shapes = [tuple(weight.shape) for name, weight in built.step.backbone.img_in.named_parameters() if "weight" in name]
+        shapes = [
+            tuple(weight.shape)
+            for name, weight in built.step.backbone.img_in.named_parameters()
+            if "weight" in name
+        ]
         waist, width = self._waist(built.run), built.run.model.width
         return len(shapes) == 2 and shapes[0][0] == waist and shapes[1] == (width, waist)
 
@@ -106,7 +124,8 @@ class Bottleneck(Lever):
 
 
 # --------------------------------------------------------------------------------------------------
-# LoRA: the weights stay as they began, and small products learn beside the chosen layers.  arXiv:2106.09685
+# LoRA: the weights stay as they began, and small products learn beside the chosen layers.
+# arXiv:2106.09685
 #
 # x ──► W (frozen) ──────────────────┬──► y
 #  └──► down (r x D) ──► up (E x r) ─┘ times alpha / r
@@ -116,12 +135,18 @@ class Lora(PartialLearning):
     name = "lora"
     filler = LowRank
     card = Card(
-        says="fine-tuning by a file of a few kilobytes to megabytes: beside each chosen layer a product of rank r learns, "
-        "all else stays. A third of a step's FLOPs, the gradients of the weights, and their optimizer state are saved",
+        says=(
+            "fine-tuning by a file of a few kilobytes to megabytes: beside each chosen layer a"
+            " product of rank r learns, all else stays. A third of a step's FLOPs, the gradients of"
+            " the weights, and their optimizer state are saved"
+        ),
         train_only=True,
-        warns="needs trained weights to begin from (--start RUN or the folder of a pipeline): beside random ones it learns "
-        "next to nothing, so that is refused. Pictures are drawn with the products merged into the weights; "
-        "fulcrum export --adapter writes them alone. Its learning rate is its own: the recipe's was chosen for all weights",
+        warns=(
+            "needs trained weights to begin from (--start RUN or the folder of a pipeline): beside"
+            " random ones it learns next to nothing, so that is refused. Pictures are drawn with"
+            " the products merged into the weights; fulcrum export --adapter writes them alone. Its"
+            " learning rate is its own: the recipe's was chosen for all weights"
+        ),
     )
 
     def in_run(self, run: RunSpec) -> str:
@@ -131,10 +156,14 @@ class Lora(PartialLearning):
         return f"{learned:,} parameters learn beside {own:,} that do not ({learned / own:.1%})"
 
     def witness(self, built: Built) -> bool:
-        """Only products beside layers get gradients and updates, and the first layer's is of the rank."""
+        """Only products beside layers get gradients and updates, and the first layer's is of the
+        rank."""
         from fulcrum.training.model.adapter import is_beside
 
-        names, weights = moving(built), dict(built.step.backbone.named_parameters(prefix="backbone"))
+        names, weights = (
+            moving(built),
+            dict(built.step.backbone.named_parameters(prefix="backbone")),
+        )
         ranks = {weights[name].shape[0] for name in names if name.endswith(".down")}
         return bool(names) and all(map(is_beside, names)) and ranks == {self.rank}
 
@@ -149,14 +178,20 @@ class ResolutionCondition(Conditioning):
     name = "resolution_condition"
     filler = Resolution
     card = Card(
-        says="height and width of what is drawn enter the time vector, as PRX's released model can have it; says nothing "
-        "in a run of one size, and can only pay in one that sees several",
-        warns="nothing of what a picture was before it was cut and resized: that is another thing to be told",
+        says=(
+            "height and width of what is drawn enter the time vector, as PRX's released model can"
+            " have it; says nothing in a run of one size, and can only pay in one that sees several"
+        ),
+        warns=(
+            "nothing of what a picture was before it was cut and resized: that is another thing to"
+            " be told"
+        ),
     )
 
     def idle(self, run: RunSpec) -> str:
         sizes = {phase.run.data.size for phase in phases(run)}
-        if len(sizes) > 1 or not isinstance(run.data.source, World):  # an imported folder may have several shapes
+        # an imported folder may have several shapes
+        if len(sizes) > 1 or not isinstance(run.data.source, World):
             return ""
         return "every picture of this run has one size, so it would be told nothing"
 
@@ -166,9 +201,11 @@ class ResolutionCondition(Conditioning):
 
 
 # --------------------------------------------------------------------------------------------------
-# Size and crop conditioning: the denoiser is told what each picture was before it was cut.  arXiv:2307.01952, section 2.2
+# Size and crop conditioning: the denoiser is told what each picture was before it was cut.
+# arXiv:2307.01952, section 2.2
 #
-# original height, original width, top, left -> 256 sinusoids each -> two linears -> added to the time's vector
+# original height, original width, top, left -> 256 sinusoids each -> two linears -> added to the
+# time's vector
 
 
 WHOLE, CUT = (32.0, 32.0, 0.0, 0.0), (40.0, 40.0, 3.0, 5.0)
@@ -178,14 +215,21 @@ class SizeCropCondition(Conditioning):
     name = "size_crop_condition"
     filler = SizeCrop
     card = Card(
-        says="each sample's original size and the corner of its crop enter the time vector, so that cut-off objects and "
-        "enlarged pictures are learned as such and need not be drawn: at sampling a whole picture of the run's size, "
-        "cropped at 0, 0, is asked for, as users of SDXL do (its paper shows a better FID with the size alone, on 512 px "
-        "ImageNet: other data, another model, so it is no claim here)",
-        warns="of SDXL's three pairs of numbers these are two; the third, the size that is drawn, says nothing in a run of "
-        "one size. Corners are in pixels of the picture as it is trained on, original sizes in the pixels that were given. "
-        "An import crops the centre, and its record of every picture says from what; the embedded world is whole unless "
-        "data.source.crop says otherwise, and is judged whole. The model cannot be exported to diffusers",
+        says=(
+            "each sample's original size and the corner of its crop enter the time vector, so that"
+            " cut-off objects and enlarged pictures are learned as such and need not be drawn: at"
+            " sampling a whole picture of the run's size, cropped at 0, 0, is asked for, as users"
+            " of SDXL do (its paper shows a better FID with the size alone, on 512 px ImageNet:"
+            " other data, another model, so it is no claim here)"
+        ),
+        warns=(
+            "of SDXL's three pairs of numbers these are two; the third, the size that is drawn,"
+            " says nothing in a run of one size. Corners are in pixels of the picture as it is"
+            " trained on, original sizes in the pixels that were given. An import crops the centre,"
+            " and its record of every picture says from what; the embedded world is whole unless"
+            " data.source.crop says otherwise, and is judged whole. The model cannot be exported to"
+            " diffusers"
+        ),
     )
 
     def needs(self, run: RunSpec) -> str | None:
@@ -213,21 +257,39 @@ class TrainOnly(PartialLearning):
     name = "train_only"
     filler = ChosenWeights
     card = Card(
-        says="fine-tuning of some weights, chosen by role (matrix, embed, head, vector) or by what a layer of a block is "
-        "for (attention_in, attention_out, text, feed_forward, modulation), in all blocks or from one to another; nothing "
-        "is added. The other weights' gradients and optimizer state are saved",
+        says=(
+            "fine-tuning of some weights, chosen by role (matrix, embed, head, vector) or by what a"
+            " layer of a block is for (attention_in, attention_out, text, feed_forward,"
+            " modulation), in all blocks or from one to another; nothing is added. The other"
+            " weights' gradients and optimizer state are saved"
+        ),
         train_only=True,
-        warns="needs trained weights to begin from (--start RUN or the folder of a pipeline), or it is refused; its "
-        "learning rate is its own",
+        warns=(
+            "needs trained weights to begin from (--start RUN or the folder of a pipeline), or it"
+            " is refused; its learning rate is its own"
+        ),
     )
 
     def witness(self, built: Built) -> bool:
-        """What gets gradients and updates is what the roles name in the built model, and less than all."""
+        """What gets gradients and updates is what the roles name in the built model, and less than
+        all."""
         from fulcrum.training.model.layers import words
 
         backbone = built.step.backbone
-        blocks = {id(weight): number for number, block in enumerate(backbone.blocks) for weight in block.parameters()}
+        blocks = {
+            id(weight): number
+            for number, block in enumerate(backbone.blocks)
+            for weight in block.parameters()
+        }
         known, learned = words(backbone), self.made()
         weights = dict(backbone.named_parameters())
-        chosen = {name for name in weights if learned.learns(known[name], blocks.get(id(weights[name])), backbone.depth)}
-        return bool(chosen) and len(chosen) < len(weights) and moving(built) == {f"backbone.{name}" for name in chosen}
+        chosen = {
+            name
+            for name in weights
+            if learned.learns(known[name], blocks.get(id(weights[name])), backbone.depth)
+        }
+        return (
+            bool(chosen)
+            and len(chosen) < len(weights)
+            and moving(built) == {f"backbone.{name}" for name in chosen}
+        )

@@ -10,7 +10,8 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.training.loss.fillers import LPIPS, VGGLPIPS, PerceptualFeatures
 
 # --------------------------------------------------------------------------------------------------
-# What the levers with a perceptual term share: a frozen network looks at the predicted and at the true picture.
+# What the levers with a perceptual term share: a frozen network looks at the predicted and at the
+# true picture.
 
 
 class Perceiving(Swap):
@@ -39,23 +40,31 @@ class Perceiving(Swap):
 
 
 # --------------------------------------------------------------------------------------------------
-# LPIPS: the predicted and the true picture compared stage by stage inside a frozen network.  arXiv:1801.03924
+# LPIPS: the predicted and the true picture compared stage by stage inside a frozen network.
+# arXiv:1801.03924
 
 
 class UseLPIPS(Perceiving):
-    network: Literal["teacher", "vgg"] = "teacher"  # that compares; vgg needs the package stlpips-pytorch
+    #: that compares; vgg needs the package stlpips-pytorch
+    network: Literal["teacher", "vgg"] = "teacher"
 
     name = "lpips"
     slot, filler = "terms.lpips", LPIPS
     card = Card(
-        says="squared differences of unit-normalised features, early stages included: texture and edges count (used in PRX "
-        "Part 3 with weight 0.1, never ablated alone)",
+        says=(
+            "squared differences of unit-normalised features, early stages included: texture and"
+            " edges count (used in PRX Part 3 with weight 0.1, never ablated alone)"
+        ),
         train_only=True,
-        warns="network=vgg is LPIPS itself, as PRX Part 3 has it: VGG16 with the weights that were learned for its channels"
-        " (from a package, with blurred pooling; refused where it is not installed), and that network may then judge "
-        "nothing of the study. By default it is only like it: the embedded alignment teacher, all channels weighed alike. "
-        "No term looks through a metric's network or the judge, which would be training on the test. At this size the "
-        "network costs more than the denoiser; " + or_supervised("the teacher"),
+        warns=(
+            "network=vgg is LPIPS itself, as PRX Part 3 has it: VGG16 with the weights that were"
+            " learned for its channels (from a package, with blurred pooling; refused where it is"
+            " not installed), and that network may then judge nothing of the study. By default it"
+            " is only like it: the embedded alignment teacher, all channels weighed alike. No term"
+            " looks through a metric's network or the judge, which would be training on the test."
+            " At this size the network costs more than the denoiser; "
+        )
+        + or_supervised("the teacher"),
     )
 
     def made(self, **others: Any) -> Any:
@@ -75,9 +84,15 @@ class UsePerceptualFeatures(Perceiving):
     name = "perceptual_features"
     slot, filler = "terms.perceptual_features", PerceptualFeatures
     card = Card(
-        says="1 - cosine of a frozen network's patch tokens of the predicted and the true picture (used in PRX Part 3 with "
-        "DINO, weight 0.01, never ablated alone)",
+        says=(
+            "1 - cosine of a frozen network's patch tokens of the predicted and the true picture"
+            " (used in PRX Part 3 with DINO, weight 0.01, never ablated alone)"
+        ),
         train_only=True,
-        warns="seen through the embedded alignment teacher, never through a metric's network or the judge: that would be "
-        "training on the test. At this size the network costs more than the denoiser; " + or_supervised("the teacher"),
+        warns=(
+            "seen through the embedded alignment teacher, never through a metric's network or the"
+            " judge: that would be training on the test. At this size the network costs more than"
+            " the denoiser; "
+        )
+        + or_supervised("the teacher"),
     )

@@ -1,4 +1,5 @@
-"""Levers of number formats: BF16 storage, products, optimizer state and single operations; stochastic rounding."""
+"""Levers of number formats: BF16 storage, products, optimizer state and single operations;
+stochastic rounding."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,25 +15,34 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# BF16 products: operands and results of every matrix product of the denoiser in bf16, all between them in fp32.
+# BF16 products: operands and results of every matrix product of the denoiser in bf16, all between
+# them in fp32.
 
 
 class BF16Compute(Lever):
     name = "bf16_compute"
     touches = ("precision.compute",)
     card = Card(
-        says="matrix products take and give bf16 numbers and sum in fp32, forward and backward; weights, norms, softmax, "
-        "positions, time and loss stay fp32: what autocast does, and the half of the claim that says it is harmless",
-        warns="all published arms have it on, so none measures it: no claim, and the published recipes have it already. On "
-        "CPUs without bf16 units the products are emulated (operands and results rounded, fp32 sums): no faster than fp32. "
-        "Muon's Newton-Schulz follows, and takes more FLOPs on long matrices: in bf16 it cannot go through Gram matrices",
+        says=(
+            "matrix products take and give bf16 numbers and sum in fp32, forward and backward;"
+            " weights, norms, softmax, positions, time and loss stay fp32: what autocast does, and"
+            " the half of the claim that says it is harmless"
+        ),
+        warns=(
+            "all published arms have it on, so none measures it: no claim, and the published"
+            " recipes have it already. On CPUs without bf16 units the products are emulated"
+            " (operands and results rounded, fp32 sums): no faster than fp32. Muon's Newton-Schulz"
+            " follows, and takes more FLOPs on long matrices: in bf16 it cannot go through Gram"
+            " matrices"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, "precision.compute", "bf16")
 
     def witness(self, built: Built) -> bool:
-        """Operands that differ from one by less than bf16 can tell have the product one, in every layer."""
+        """Operands that differ from one by less than bf16 can tell have the product one, in every
+        layer."""
         import torch
 
         from fulcrum.training.model.layers import Linear
@@ -50,13 +60,19 @@ class BF16Everything(Lever):
     name = "bf16_everything"
     touches = ("precision.storage", "precision.gradient", "precision.optimizer")
     card = Card(
-        says="weights, gradients and moments keep 8 bits of precision each: a model turned to bf16 as a whole, which is "
-        "what the key of the published arm would have done, had anybody read it (fault A10)",
-        warns="the published +3.67 FID stands on the card of weights stored in bf16, the words of the article; which of "
-        "the two was meant cannot be told. A gradient is rounded once a step, when the whole batch is in it. The released "
-        "projector of the alignment term was kept so by accident (fault A17): here the projector is kept like everything "
-        "else. Real bf16 tensors would take 8 bytes a parameter with two moments; ours keep weights and gradients in fp32 "
-        "tensors, so only the moments' bytes are saved",
+        says=(
+            "weights, gradients and moments keep 8 bits of precision each: a model turned to bf16"
+            " as a whole, which is what the key of the published arm would have done, had anybody"
+            " read it (fault A10)"
+        ),
+        warns=(
+            "the published +3.67 FID stands on the card of weights stored in bf16, the words of the"
+            " article; which of the two was meant cannot be told. A gradient is rounded once a"
+            " step, when the whole batch is in it. The released projector of the alignment term was"
+            " kept so by accident (fault A17): here the projector is kept like everything else."
+            " Real bf16 tensors would take 8 bytes a parameter with two moments; ours keep weights"
+            " and gradients in fp32 tensors, so only the moments' bytes are saved"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -75,7 +91,11 @@ class BF16Everything(Lever):
         probe.grad = torch.full((1,), 1 + 2.0**-10)
         keep_gradients([probe], built.gradient_dtype)
         weights = [local(parameter) for parameter in built.step.parameters()]
-        moments = [value for name, value in built.optimizer.state().items() if not name.startswith("count/")]
+        moments = [
+            value
+            for name, value in built.optimizer.state().items()
+            if not name.startswith("count/")
+        ]
         return (
             all(bool((weight == weight.bfloat16().to(weight.dtype)).all()) for weight in weights)
             and float(probe.grad) == 1.0
@@ -84,31 +104,40 @@ class BF16Everything(Lever):
 
 
 # --------------------------------------------------------------------------------------------------
-# One sensitive operation in bf16: norms, softmax, rotary positions, time, or loss; all else as it was.
+# One sensitive operation in bf16: norms, softmax, rotary positions, time, or loss; all else as it
+# was.
 
 
 Operation = Literal["norm", "softmax", "rope", "time", "loss"]
 
 
 class BF16Op(Lever):
-    op: Operation = "norm"  # norm of stream, queries and keys; softmax of the attention; rope; time; loss
+    #: norm of stream, queries and keys; softmax of the attention; rope; time; loss
+    op: Operation = "norm"
 
     name = "bf16_op"
     touches = tuple(f"precision.{op}" for op in get_args(Operation))
     card = Card(
-        says="one operation that is said to need fp32 computes in bf16: it takes and gives numbers with 8 bits of "
-        "precision, gradients too, and sums in fp32 inside, as torch's kernels do",
-        warns="PRX Part 2 names such operations and measures none: no claim. Its released code has two of them in bf16 by "
-        "accident (fault A18: FSDP casts the time and the rotary table at the door of each block), here op=time and "
-        "op=rope. A time near 1 is then a multiple of 1/256. op=softmax stores the scores, which a fused kernel does not: "
-        "slower, and more memory with many tokens",
+        says=(
+            "one operation that is said to need fp32 computes in bf16: it takes and gives numbers"
+            " with 8 bits of precision, gradients too, and sums in fp32 inside, as torch's"
+            " kernels do"
+        ),
+        warns=(
+            "PRX Part 2 names such operations and measures none: no claim. Its released code has"
+            " two of them in bf16 by accident (fault A18: FSDP casts the time and the rotary table"
+            " at the door of each block), here op=time and op=rope. A time near 1 is then a"
+            " multiple of 1/256. op=softmax stores the scores, which a fused kernel does not:"
+            " slower, and more memory with many tokens"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
         return put(run, f"precision.{self.op}", "bf16")
 
     def witness(self, built: Built) -> bool:
-        """What the built model makes of numbers that bf16 cannot hold, where it computes this operation."""
+        """What the built model makes of numbers that bf16 cannot hold, where it computes this
+        operation."""
         return PROBES[self.op](built)
 
 
@@ -130,15 +159,25 @@ def _softmax(built: Built) -> bool:
     """Scores of 8 and 8.01 are the same number in bf16: two opposite values then cancel."""
     import torch
 
-    q, k, v = torch.ones(1, 1, 1, 1), torch.tensor([8.0, 8.01]).reshape(1, 2, 1, 1), torch.tensor([1.0, -1.0])
-    return all(not block.attention.attend(q, k, v.reshape(1, 2, 1, 1), None).any() for block in built.step.backbone.blocks)
+    q, k, v = (
+        torch.ones(1, 1, 1, 1),
+        torch.tensor([8.0, 8.01]).reshape(1, 2, 1, 1),
+        torch.tensor([1.0, -1.0]),
+    )
+    return all(
+        not block.attention.attend(q, k, v.reshape(1, 2, 1, 1), None).any()
+        for block in built.step.backbone.blocks
+    )
 
 
 def _rope(built: Built) -> bool:
     import torch
 
     x, table = _numbers(1, 3, 2, 4), _numbers(1, 3, 4).cos()
-    return all(_holds(block.attention.placed(x, torch.ones(4), table)) for block in built.step.backbone.blocks)
+    return all(
+        _holds(block.attention.placed(x, torch.ones(4), table))
+        for block in built.step.backbone.blocks
+    )
 
 
 def _time(built: Built) -> bool:
@@ -173,10 +212,14 @@ class BF16OptimizerState(Lever):
     name = "bf16_optimizer_state"
     touches = ("precision.optimizer",)
     card = Card(
-        says="the optimizer remembers in half the bytes: with two moments 12 instead of 16 bytes a parameter; the update "
-        "itself is computed in fp32",
-        warns="bf16 keeps 8 bits of precision: a moment that should fade by less than 1/256 in a step (beta above 0.996) "
-        "does not fade",
+        says=(
+            "the optimizer remembers in half the bytes: with two moments 12 instead of 16 bytes a"
+            " parameter; the update itself is computed in fp32"
+        ),
+        warns=(
+            "bf16 keeps 8 bits of precision: a moment that should fade by less than 1/256 in a step"
+            " (beta above 0.996) does not fade"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -188,12 +231,17 @@ class BF16OptimizerState(Lever):
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
 
     def witness(self, built: Built) -> bool:
-        kept = [value for name, value in built.optimizer.state().items() if not name.startswith("count/")]
+        kept = [
+            value
+            for name, value in built.optimizer.state().items()
+            if not name.startswith("count/")
+        ]
         return bool(kept) and all(value.element_size() == 2 for value in kept)
 
 
 # --------------------------------------------------------------------------------------------------
-# BF16 storage: weights are kept in bf16, so small updates round to nothing. No byte is saved: optim.storage says why.
+# BF16 storage: weights are kept in bf16, so small updates round to nothing. No byte is saved:
+# optim.storage says why.
 
 
 class BF16Storage(Lever):
@@ -205,16 +253,22 @@ class BF16Storage(Lever):
             claim(
                 "fid",
                 +3.67,
-                note="the published arm's key was read by nobody in the released code: if that is what ran, "
-                "3.67 is the size of seed noise",
+                note=(
+                    "the published arm's key was read by nobody in the released code: if that is"
+                    " what ran, 3.67 is the size of seed noise"
+                ),
             ),
             claim("cmmd", +0.20),
         ),
-        warns="the dose follows the rate and the weights' size. Share of updates that round to nothing, by the watchdog "
-        "(`stalled` in the record; bench/lost_updates.py, 200 steps at a constant rate, after the first quarter): spark, "
-        "width 96, at its rate of 1e-2: 0.08; the same at the published 1e-4: 0.62; the updates that Adam asked for in "
-        "these runs, at 1e-4 on matrices that begin as the published 1,792-wide ones do: 0.49 to 0.74. So a small recipe "
-        "with a high rate gets about an eighth of the published dose. It grows as weights grow, and as a rate decays",
+        warns=(
+            "the dose follows the rate and the weights' size. Share of updates that round to"
+            " nothing, by the watchdog (`stalled` in the record; bench/lost_updates.py, 200 steps"
+            " at a constant rate, after the first quarter): spark, width 96, at its rate of 1e-2:"
+            " 0.08; the same at the published 1e-4: 0.62; the updates that Adam asked for in these"
+            " runs, at 1e-4 on matrices that begin as the published 1,792-wide ones do: 0.49 to"
+            " 0.74. So a small recipe with a high rate gets about an eighth of the published dose."
+            " It grows as weights grow, and as a rate decays"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -228,7 +282,8 @@ class BF16Storage(Lever):
 
 
 # --------------------------------------------------------------------------------------------------
-# Stochastic rounding: an update too small for the stored precision is made whole now and then, in the mean exactly.
+# Stochastic rounding: an update too small for the stored precision is made whole now and then, in
+# the mean exactly.
 #
 # Its cost, about ten integer operations a parameter and step, is nothing beside a step.
 
@@ -237,9 +292,14 @@ class StochasticRounding(Lever):
     name = "stochastic_rounding"
     touches = ("precision.rounding",)
     card = Card(
-        says="stored weights round up or down at random, in proportion to the distance: the mean of an update is kept, at "
-        "the price of noise; the cure of weights stored in bf16",
-        warns="the record's `stalled` counts weights that did not move in a step: under this rounding they are not lost",
+        says=(
+            "stored weights round up or down at random, in proportion to the distance: the mean of"
+            " an update is kept, at the price of noise; the cure of weights stored in bf16"
+        ),
+        warns=(
+            "the record's `stalled` counts weights that did not move in a step: under this rounding"
+            " they are not lost"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:

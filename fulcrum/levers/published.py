@@ -19,11 +19,14 @@ MANY_TOKENS = "1024 px pixels, 1,024 tokens, 100k steps"
 
 def claim(metric: str, change: float, scope: str = LATENTS, **facts: Any) -> Claim:
     recipe = "prx_pixels_1024" if scope == MANY_TOKENS else "prx_256"
-    return Claim(metric=metric, change=change, scope=scope, source="PRX Part 2", recipe=recipe, **facts)
+    return Claim(
+        metric=metric, change=change, scope=scope, source="PRX Part 2", recipe=recipe, **facts
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# What a lever costs, from descriptions of runs alone: another denoiser, a term beside it, other captions.
+# What a lever costs, from descriptions of runs alone: another denoiser, a term beside it, other
+# captions.
 
 
 NUMBER = 4  # bytes of what the backward reads: fp32
@@ -57,9 +60,12 @@ def of_captions(run: RunSpec, caption: CaptionFiller) -> Cost:
 
 
 def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
-    """What a term adds to a step: its own FLOPs, its parameters with all that is kept for each, what its backward reads."""
+    """What a term adds to a step: its own FLOPs, its parameters with all that is kept for each,
+    what its backward reads."""
     learned = term.parameters(after)
-    more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(after)
+    more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(
+        after
+    )
     return Cost(
         flops=1 + term.flops(after) / denoiser_training_flops(before),
         memory=1 + more / step_memory(before),

@@ -1,4 +1,5 @@
-"""Levers that change the data or the rate in stages: real data, SFT, resolution ladder, rate stage."""
+"""Levers that change the data or the rate in stages: real data, SFT, resolution ladder, rate
+stage."""
 
 from typing import Annotated, Literal
 
@@ -16,25 +17,28 @@ from fulcrum.training.flow.fillers import ShiftedTimes
 from fulcrum.training.optim.optimizers import rates
 
 # --------------------------------------------------------------------------------------------------
-# What levers with a late stage share: a learning rate of the stage's own, and in words what rate it came to.
+# What levers with a late stage share: a learning rate of the stage's own, and in words what rate it
+# came to.
 
 
 StageRate = Annotated[float, Within("(0, 1]")]  # share of the run's own rate
 
 
 def at_own_rate(run: RunSpec, start: float, rate: float | None) -> RunSpec:
-    """The run with another rate from `start` on, warmed up again; none: the run's own schedule goes on."""
+    """The run with another rate from `start` on, warmed up again; none: the run's own schedule goes
+    on."""
     return run if rate is None else during(run, start, 1.0, RATE, rate * run.optim.lr)
 
 
 def rate_since(run: RunSpec, start: float) -> str:
-    """What rate a run has from a share of its budget on: its mean over the peak's, and its part of all rates summed."""
+    """What rate a run has from a share of its budget on: its mean over the peak's, and its part of
+    all rates summed."""
     steps = rates(run)
     late = steps[round(start * len(steps)) :]
     mean, part = sum(late) / len(late), sum(late) / sum(steps)
     return (
-        f"the last {len(late) / len(steps):.0%} of the steps have a mean learning rate of {mean:.0%} of the peak, "
-        f"{part:.1%} of the run's summed rate"
+        f"the last {len(late) / len(steps):.0%} of the steps have a mean learning rate of"
+        f" {mean:.0%} of the peak, {part:.1%} of the run's summed rate"
     )
 
 
@@ -46,21 +50,32 @@ SCOPE = "1 M real instead of 1 M synthetic images, 256 px latents, 1.2 B paramet
 
 
 class RealData(Lever):
-    source: str | None = None  # your own real pictures, a folder that was imported; none: the world's
+    #: your own real pictures, a folder that was imported; none: the world's
+    source: str | None = None
 
     name = "real_data"
     touches = ("data.source",)
     card = Card(
-        says="the world's own scenes as photographs: light, grain, blur and dust instead of clean colours; or a folder of "
-        "real pictures in the place of a folder of synthetic ones",
+        says=(
+            "the world's own scenes as photographs: light, grain, blur and dust instead of clean"
+            " colours; or a folder of real pictures in the place of a folder of synthetic ones"
+        ),
         claims=(
-            claim("fid", -1.6, SCOPE, note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD"),
+            claim(
+                "fid",
+                -1.6,
+                SCOPE,
+                note="18.20 to 16.6: the better FID came with the worse CMMD and DINO-MMD",
+            ),
             claim("cmmd", +0.09, SCOPE),
             claim("dino_mmd", +0.07, SCOPE),
         ),
-        warns="the recipes are real by default: its baseline is made with --set data.source.domain=synthetic. In the world "
-        "the scenes stay the same; published, and in folders, other pictures with other captions take their place. Both "
-        "arms are judged by what judges the baseline: for folders let data.source.judged name the real ones",
+        warns=(
+            "the recipes are real by default: its baseline is made with --set"
+            " data.source.domain=synthetic. In the world the scenes stay the same; published, and"
+            " in folders, other pictures with other captions take their place. Both arms are judged"
+            " by what judges the baseline: for folders let data.source.judged name the real ones"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -69,7 +84,8 @@ class RealData(Lever):
             if source.domain == "real":
                 raise BadInput(
                     "'real_data' would change nothing: the data is real already",
-                    "for the synthetic baseline that it is held against add --set data.source.domain=synthetic",
+                    "for the synthetic baseline that it is held against add --set"
+                    " data.source.domain=synthetic",
                 )
             return put(run, "data.source.domain", "real")
         if isinstance(source, Folder) and self.source is not None:
@@ -80,7 +96,11 @@ class RealData(Lever):
     def needs(self, run: RunSpec) -> str | None:
         source = run.data.source
         if isinstance(source, World):
-            return None if self.source is None else "the embedded world has real pictures of its own: leave `source` out"
+            return (
+                None
+                if self.source is None
+                else "the embedded world has real pictures of its own: leave `source` out"
+            )
         if self.source is None:
             return f"{source} has no real domain: name your own, real_data(source='FOLDER')"
         if not isinstance(source, Folder):
@@ -91,7 +111,8 @@ class RealData(Lever):
         return None
 
     def witness(self, built: Built) -> bool:
-        source = built.feed.source_at(built.run.budget.images - 1)  # a stage may be synthetic before
+        # a stage may be synthetic before
+        source = built.feed.source_at(built.run.budget.images - 1)
         if self.source is not None:
             return bool(source.fingerprint() == Folder(path=self.source).build(built).fingerprint())
         return bool(getattr(getattr(source, "inner", source), "domain", "") == "real")
@@ -103,18 +124,26 @@ class RealData(Lever):
 
 class SyntheticThenReal(Lever):
     until: Fraction = 0.5  # share of the budget on synthetic pictures
-    synthetic: str | None = None  # your own synthetic pictures, a folder that was imported; none: the world's
-    rate: StageRate | None = 1.0  # of the real part, a share of the run's own; none: the run's schedule goes on
+    #: your own synthetic pictures, a folder that was imported; none: the world's
+    synthetic: str | None = None
+    #: of the real part, a share of the run's own; none: the run's schedule goes on
+    rate: StageRate | None = 1.0
 
     name = "synthetic_then_real"
     touches = ("data.stages",)
     card = Card(
-        says="the first part of the budget on the clean domain of the same scenes, or on a folder of synthetic pictures, "
-        "and the run's own pictures afterwards (published in words, at a constant rate: synthetic, real, then a curated "
-        "set; the one number, for all real against all synthetic, stands on the card of that decision). The real part has "
-        "the run's peak rate, warmed up again and, where the recipe decays, decayed within that part",
-        warns="on a recipe that decays it learns more in all than the baseline; rate=none keeps the schedule, and the real "
-        "part then has what the decay leaves",
+        says=(
+            "the first part of the budget on the clean domain of the same scenes, or on a folder of"
+            " synthetic pictures, and the run's own pictures afterwards (published in words, at a"
+            " constant rate: synthetic, real, then a curated set; the one number, for all real"
+            " against all synthetic, stands on the card of that decision). The real part has the"
+            " run's peak rate, warmed up again and, where the recipe decays, decayed within that"
+            " part"
+        ),
+        warns=(
+            "on a recipe that decays it learns more in all than the baseline; rate=none keeps the"
+            " schedule, and the real part then has what the decay leaves"
+        ),
     )
 
     def edit(self, run: RunSpec) -> RunSpec:
@@ -133,7 +162,10 @@ class SyntheticThenReal(Lever):
             same = isinstance(source, Folder) and own.hashes() == source.hashes()
             return "its synthetic pictures are the run's own" if same else None
         if not isinstance(source, World):
-            return f"{source} has no synthetic domain: name your own, synthetic_then_real(synthetic='FOLDER')"
+            return (
+                f"{source} has no synthetic domain: name your own,"
+                " synthetic_then_real(synthetic='FOLDER')"
+            )
         return None if source.domain == "real" else "the run's own data is synthetic already"
 
     def in_run(self, run: RunSpec) -> str:
@@ -143,14 +175,17 @@ class SyntheticThenReal(Lever):
         first, last = (built.feed.source_at(at) for at in (0, built.run.budget.images - 1))
         if self.synthetic is not None:
             return bool(first.fingerprint() != last.fingerprint())
-        return [getattr(getattr(source, "inner", source), "domain", "") for source in (first, last)] == [
+        return [
+            getattr(getattr(source, "inner", source), "domain", "") for source in (first, last)
+        ] == [
             "synthetic",
             "real",
         ]
 
 
 # --------------------------------------------------------------------------------------------------
-# SFT stage: the last part of the budget on a small curated set, at a rate of its own, told in several lengths.
+# SFT stage: the last part of the budget on a small curated set, at a rate of its own, told in
+# several lengths.
 
 
 WORLDS = 512  # curated pictures of the embedded world, unless told
@@ -158,21 +193,30 @@ WORLDS = 512  # curated pictures of the embedded world, unless told
 
 class SFTStage(Lever):
     start: Fraction = 0.9  # share of the budget after which the curated set is used
-    source: str | None = None  # your own curated pictures, a folder that was imported; none: the world's
+    #: your own curated pictures, a folder that was imported; none: the world's
+    source: str | None = None
     count: Count | None = None  # curated pictures; none: 512 of the world, all of a folder
-    captions: Literal["varied", "kept"] = "varied"  # of the stage: of all lengths there are, or those of the run
-    rate: StageRate | None = 1.0  # of that stage, a share of the run's own; none: the run's schedule goes on
+    #: of the stage: of all lengths there are, or those of the run
+    captions: Literal["varied", "kept"] = "varied"
+    #: of that stage, a share of the run's own; none: the run's schedule goes on
+    rate: StageRate | None = 1.0
 
     name = "sft_stage"
     touches = ("data.stages",)
     card = Card(
-        says="a short last stage on few curated pictures with captions of several lengths (published in words: 3,350 pairs "
-        "for 20,000 steps after a run at a constant rate; no number was given). Of the world: one or two objects, none "
-        "small, well apart, no stripes behind, the cleanest of eight photographs. The stage has the run's peak rate, "
-        "warmed up again and, where the recipe decays, decayed within the stage",
-        warns="pictures, caption lengths and rate change together, as published: rate=none and captions=kept change "
-        "the pictures alone, and a recipe whose rate decays then leaves them next to nothing to teach. Curated pictures "
-        "are narrower than the reference: distances to it may grow while single pictures get better",
+        says=(
+            "a short last stage on few curated pictures with captions of several lengths (published"
+            " in words: 3,350 pairs for 20,000 steps after a run at a constant rate; no number was"
+            " given). Of the world: one or two objects, none small, well apart, no stripes behind,"
+            " the cleanest of eight photographs. The stage has the run's peak rate, warmed up again"
+            " and, where the recipe decays, decayed within the stage"
+        ),
+        warns=(
+            "pictures, caption lengths and rate change together, as published: rate=none and"
+            " captions=kept change the pictures alone, and a recipe whose rate decays then leaves"
+            " them next to nothing to teach. Curated pictures are narrower than the reference:"
+            " distances to it may grow while single pictures get better"
+        ),
     )
 
     def _curated(self, source: SourceFiller) -> World | Folder | None:
@@ -180,7 +224,12 @@ class SFTStage(Lever):
             return Folder(path=self.source, count=self.count)
         if not isinstance(source, World):
             return None
-        return World(split="curated", domain="real", count=self.count or WORLDS, max_objects=source.max_objects)
+        return World(
+            split="curated",
+            domain="real",
+            count=self.count or WORLDS,
+            max_objects=source.max_objects,
+        )
 
     def edit(self, run: RunSpec) -> RunSpec:
         curated = self._curated(run.data.source)
@@ -194,15 +243,21 @@ class SFTStage(Lever):
     def needs(self, run: RunSpec) -> str | None:
         curated = self._curated(run.data.source)
         if curated is None:
-            return f"{run.data.source} has no curated set: name your own, sft_stage(source='FOLDER')"
+            return (
+                f"{run.data.source} has no curated set: name your own, sft_stage(source='FOLDER')"
+            )
         if self.captions == "varied" and varied_captions(curated) is None:
-            return f"the curated pictures are captioned in one length, {curated}: write captions=kept"
+            return (
+                f"the curated pictures are captioned in one length, {curated}: write captions=kept"
+            )
         return None
 
     def cost(self, run: RunSpec) -> Cost:
         """Shorter captions are read in the stage."""
         mixed = (
-            varied_captions(run.data.source) if isinstance(run.data.source, World) and self.captions == "varied" else None
+            varied_captions(run.data.source)
+            if isinstance(run.data.source, World) and self.captions == "varied"
+            else None
         )
         ratio = price.of_captions(run, mixed).flops if mixed else 1.0
         return Cost(flops=1 + (1 - self.start) * (ratio - 1))
@@ -216,7 +271,9 @@ class SFTStage(Lever):
         if wanted is None or last.source != wanted:
             return False
         read = len(built.feed.source_at(built.run.budget.images - 1))
-        return read <= (wanted.count or read) and (self.captions == "kept" or last.caption == varied_captions(wanted))
+        return read <= (wanted.count or read) and (
+            self.captions == "kept" or last.caption == varied_captions(wanted)
+        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -236,8 +293,11 @@ class ResolutionLadder(Lever):
     name = "resolution_ladder"
     touches = ("data.stages",)
     card = Card(
-        says="small pictures first, the run's own size afterwards: more images for the same FLOPs; pays where most of the "
-        "tokens are saved (published: 512 px, then 1024 px; no number was given)",
+        says=(
+            "small pictures first, the run's own size afterwards: more images for the same FLOPs;"
+            " pays where most of the tokens are saved (published: 512 px, then 1024 px; no number"
+            " was given)"
+        ),
         train_only=True,
         warns="at equal images it trains on fewer tokens: compare at equal FLOPs too",
     )
@@ -257,21 +317,36 @@ class ResolutionLadder(Lever):
 
         small = self._small(run)
         if small >= run.data.size:
-            return f"it starts at {small} pixels, but the run's own size is {run.data.size}: nothing to climb"
+            return (
+                f"it starts at {small} pixels, but the run's own size is {run.data.size}: nothing"
+                " to climb"
+            )
         if isinstance(run.data.source, World) and small < SMALLEST:
             return f"it starts at {small} pixels, but the world is drawn at {SMALLEST} or more"
         if self.shift == "scaled" and not isinstance(run.flow.time, ShiftedTimes):
-            return f"it scales the shift of the times, and flow.time has none: {run.flow.time}; write shift=kept"
+            return (
+                f"it scales the shift of the times, and flow.time has none: {run.flow.time}; write"
+                " shift=kept"
+            )
         return None
 
     def cost(self, run: RunSpec) -> Cost:
-        without = put(run, "data.stages", tuple(stage for stage in run.data.stages if stage.path not in STAGED))
-        return Cost(flops=denoiser_training_flops(self.edit(without)) / denoiser_training_flops(without))
+        without = put(
+            run,
+            "data.stages",
+            tuple(stage for stage in run.data.stages if stage.path not in STAGED),
+        )
+        return Cost(
+            flops=denoiser_training_flops(self.edit(without)) / denoiser_training_flops(without)
+        )
 
     def witness(self, built: Built) -> bool:
-        first, last = (built.feed.at(at, 1)[0].x0[0, 0].numel() for at in (0, built.run.budget.images - 1))
+        first, last = (
+            built.feed.at(at, 1)[0].x0[0, 0].numel() for at in (0, built.run.budget.images - 1)
+        )
         grown = first / last / (self._small(built.run) / built.run.data.size) ** 2
-        return bool(first < last and abs(grown - 1) < 0.25)  # pictures of several shapes have about as many pixels
+        # pictures of several shapes have about as many pixels
+        return bool(first < last and abs(grown - 1) < 0.25)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -288,8 +363,11 @@ class RateStage(Lever):
     name = "rate_stage"
     touches = ("data.stages",)
     card = Card(
-        says="the last part of the budget at a rate of its own and nothing else changed: what a late stage owes to its "
-        "rate alone is seen beside this arm (published nowhere; it is the control of such stages)",
+        says=(
+            "the last part of the budget at a rate of its own and nothing else changed: what a late"
+            " stage owes to its rate alone is seen beside this arm (published nowhere; it is the"
+            " control of such stages)"
+        ),
         train_only=True,
         warns="on a recipe whose rate decays it learns more in all than the baseline does",
     )
@@ -303,4 +381,8 @@ class RateStage(Lever):
     def witness(self, built: Built) -> bool:
         """The built schedule has such a stage."""
         last = built.schedule.stages[-1:]
-        return bool(last and last[0].end == built.run.budget.images and abs(last[0].share - self.rate) < 1e-9)
+        return bool(
+            last
+            and last[0].end == built.run.budget.images
+            and abs(last[0].share - self.rate) < 1e-9
+        )

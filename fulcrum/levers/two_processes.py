@@ -1,8 +1,10 @@
-"""The law of the world: one process equals two. One group of processes tries all levers, one after the other.
+"""The law of the world: one process equals two. One group of processes tries all levers, one after
+the other.
 
     python -m fulcrum.levers.two_processes FOLDER      one rank; started twice by `verdicts`
 
-The parent computes every case alone and writes it down; the two ranks compute it together, and the first compares.
+The parent computes every case alone and writes it down; the two ranks compute it together, and the
+first compares.
 """
 
 import json
@@ -33,23 +35,32 @@ from fulcrum.training.optim.optimizers import keep_gradients
 
 ROWS, STEPS = 16, 3
 GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32
-# Where something computes in bf16, a difference of the last bit of fp32 moves some results by a whole step of bf16, and
-# each process rounds the gradient of its own rows.
+# Where something computes in bf16, a difference of the last bit of fp32 moves some results by a
+# whole step of bf16, and each process rounds the gradient of its own rows.
 BF16_GRADIENT_WITHIN = 1e-2
-# Relative to the norm of the change after three steps. Adam divides by the gradient's own size, so that elements whose
-# gradient is nearly nothing move as far as the others, in a direction that the last bits decide.
+# Relative to the norm of the change after three steps. Adam divides by the gradient's own size, so
+# that elements whose gradient is nearly nothing move as far as the others, in a direction that the
+# last bits decide.
 CHANGE_WITHIN = 5e-3
-# A weight that is rounded after each step may round the other way on a difference of the last bit: half a unit or more.
+# A weight that is rounded after each step may round the other way on a difference of the last bit:
+# half a unit or more.
 ROUNDED_CHANGE_WITHIN = 0.1
-# Gradients a hundredth apart decide the direction of more such elements (0.16 seen); unrelated changes are 1.4 apart.
+# Gradients a hundredth apart decide the direction of more such elements (0.16 seen); unrelated
+# changes are 1.4 apart.
 BF16_CHANGE_WITHIN = 0.3
 
 
-def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[Path, ...] = ()) -> dict[str, str]:
+def verdicts(
+    names: list[str], catalogue: Catalogue, folder: Path, files: tuple[Path, ...] = ()
+) -> dict[str, str]:
     """Lever name -> what is broken, or an empty word."""
     for name in names:
-        save_file(_trained(_case(name, catalogue, folder), folder, ALONE), folder / f"{name}.safetensors")
-    (folder / "asked.json").write_text(json.dumps({"names": names, "files": [str(path) for path in files]}))
+        save_file(
+            _trained(_case(name, catalogue, folder), folder, ALONE), folder / f"{name}.safetensors"
+        )
+    (folder / "asked.json").write_text(
+        json.dumps({"names": names, "files": [str(path) for path in files]})
+    )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -74,7 +85,9 @@ def verdicts(names: list[str], catalogue: Catalogue, folder: Path, files: tuple[
         )
     errors = [child.communicate()[1] for child in children]
     if any(child.returncode for child in children):
-        raise RunFailed("the two processes of the world law failed", "\n".join(text[-1500:] for text in errors))
+        raise RunFailed(
+            "the two processes of the world law failed", "\n".join(text[-1500:] for text in errors)
+        )
     broken: dict[str, str] = json.loads((folder / "broken.json").read_text())
     return broken
 
@@ -86,7 +99,8 @@ def _case(name: str, catalogue: Catalogue, folder: Path) -> RunSpec:
 
 
 def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
-    """Gradients of the first step and weights before the first and after the last, whole on every rank."""
+    """Gradients of the first step and weights before the first and after the last, whole on every
+    rank."""
     built = assembled(run, Feed(run, 0, folder / "cache"), ranks=ranks)
     tensors = {f"before/{name}": value for name, value in _weights(built).items()}
     state = State()
@@ -108,24 +122,35 @@ def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
 
 
 def _weights(built: Built) -> dict[str, Tensor]:
-    return {name: whole(parameter).detach().clone().contiguous() for name, parameter in built.step.named_parameters()}
+    return {
+        name: whole(parameter).detach().clone().contiguous()
+        for name, parameter in built.step.named_parameters()
+    }
 
 
 def _apart(one: dict[str, Tensor], two: dict[str, Tensor], prefix: str) -> float:
     names = [name for name in one if name.startswith(prefix)]
     if names != [name for name in two if name.startswith(prefix)]:
         return float("inf")
-    return float(torch.stack([(one[name].double() - two[name].double()).norm() for name in names]).norm())
+    return float(
+        torch.stack([(one[name].double() - two[name].double()).norm() for name in names]).norm()
+    )
 
 
 def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec) -> str:
     norms = [value.double().norm() for name, value in alone.items() if name.startswith("gradient/")]
     size = float(torch.stack(norms).norm())
     gradient = _apart(alone, together, "gradient/") / size
-    moved = {name.replace("after/", "before/"): value for name, value in alone.items() if name.startswith("after/")}
+    moved = {
+        name.replace("after/", "before/"): value
+        for name, value in alone.items()
+        if name.startswith("after/")
+    }
     change = _apart(alone, together, "after/") / _apart(moved, alone, "before/")
     precision = run.precision
-    computed = {getattr(precision, slot) for slot in ("compute", "norm", "softmax", "rope", "time", "loss")} == {"fp32"}
+    computed = {
+        getattr(precision, slot) for slot in ("compute", "norm", "softmax", "rope", "time", "loss")
+    } == {"fp32"}
     gradient_within = GRADIENT_WITHIN if computed else BF16_GRADIENT_WITHIN
     exact = computed and precision.storage == precision.gradient == precision.optimizer == "fp32"
     rounded = ROUNDED_CHANGE_WITHIN if computed else BF16_CHANGE_WITHIN
@@ -150,7 +175,9 @@ def _rank(folder: Path) -> None:
             run = _case(name, catalogue, folder)
             together = _trained(run, folder, ranks)
             alone = load_file(folder / f"{name}.safetensors")
-            broken[name] = _compare(alone, {key: together[key] for key in alone if key in together}, run)
+            broken[name] = _compare(
+                alone, {key: together[key] for key in alone if key in together}, run
+            )
     if ranks.first:
         (folder / "broken.json").write_text(json.dumps(broken))
 

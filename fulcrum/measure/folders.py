@@ -87,18 +87,29 @@ class Pass:
     ) -> None:
         self.extractors = [part for part, _ in comparisons]
         self.reference, self.policy, self.keep = reference, policy or Policy(), keep
-        self.stores = {part.name: FeatureStore(cache, part.hash, part.width) for part in self.extractors}
-        self.scorer = next((part for part in self.extractors if part.score is not None), None) if not reference else None
-        self.scores = FeatureStore(cache, digest_of("score", self.scorer.hash), 1) if self.scorer else None
+        self.stores = {
+            part.name: FeatureStore(cache, part.hash, part.width) for part in self.extractors
+        }
+        self.scorer = (
+            next((part for part in self.extractors if part.score is not None), None)
+            if not reference
+            else None
+        )
+        self.scores = (
+            FeatureStore(cache, digest_of("score", self.scorer.hash), 1) if self.scorer else None
+        )
         self.comparisons = [
-            Comparison(part, [*metrics, CLIP_SCORE] if part is self.scorer else metrics) for part, metrics in comparisons
+            Comparison(part, [*metrics, CLIP_SCORE] if part is self.scorer else metrics)
+            for part, metrics in comparisons
         ]
 
     def look(self, pictures: PictureSet, progress: Progress | None = None) -> Seen:
         seen = Seen(shown(pictures.path), FeatureSet(self.comparisons, self.reference, self.keep))
         done = 0
         for chunk in _chunks(iter(pictures)):
-            waiting = [one for stored in chunk if (one := self._admit(pictures, stored, seen)) is not None]
+            waiting = [
+                one for stored in chunk if (one := self._admit(pictures, stored, seen)) is not None
+            ]
             self._take(waiting, seen)
             done += len(chunk)
             if progress:
@@ -106,7 +117,10 @@ class Pass:
         seen.ignored = +pictures.ignored
         if seen.n == 0:
             if not seen.skipped:
-                raise BadInput(f"{shown(pictures.path)} holds no pictures", "it is empty: look at how it was made")
+                raise BadInput(
+                    f"{shown(pictures.path)} holds no pictures",
+                    "it is empty: look at how it was made",
+                )
             raise BadInput(
                 f"{shown(pictures.path)} holds no usable picture: {len(seen.skipped)} were skipped",
                 f"the first: {seen.skipped[0][0]}: {seen.skipped[0][1]}",
@@ -116,7 +130,9 @@ class Pass:
     def _admit(self, pictures: PictureSet, stored: Stored, seen: Seen) -> _Waiting | None:
         key = stored.key(pictures.policy)
         try:
-            if stored.refused is None and all(key in store for store in self._all_stores(stored, key)):
+            if stored.refused is None and all(
+                key in store for store in self._all_stores(stored, key)
+            ):
                 facts = next(iter(self.stores.values())).get(key)[1]
                 pixels = None
             else:
@@ -146,7 +162,8 @@ class Pass:
             )
 
     def _take(self, waiting: list[_Waiting], seen: Seen) -> None:
-        """Features of a chunk: known ones from disk, the others computed and written before anything else happens."""
+        """Features of a chunk: known ones from disk, the others computed and written before
+        anything else happens."""
         bad: dict[bytes, str] = {}
         for part in self.extractors:
             bad |= self._compute(part, self.stores[part.name], waiting)
@@ -158,20 +175,29 @@ class Pass:
         for part in self.extractors:
             rows = torch.stack([self.stores[part.name].get(one.key)[0] for one in good])
             seen.features.update(part.name, rows, ids)
-        if self.scorer is not None and self.scores is not None and all(one.stored.caption is not None for one in good):
+        if (
+            self.scorer is not None
+            and self.scores is not None
+            and all(one.stored.caption is not None for one in good)
+        ):
             self._score(good, seen, ids)
         seen.n += len(good)
         seen.keys += [one.key for one in good]
         seen.captions += [one.stored.caption for one in good]
         seen.notes.update(note for one in good for note in one.facts.notes)
 
-    def _compute(self, part: Extractor, store: FeatureStore, waiting: list[_Waiting]) -> dict[bytes, str]:
-        new = {one.key: one for one in waiting if one.key not in store}  # the same picture twice is looked at once
+    def _compute(
+        self, part: Extractor, store: FeatureStore, waiting: list[_Waiting]
+    ) -> dict[bytes, str]:
+        # the same picture twice is looked at once
+        new = {one.key: one for one in waiting if one.key not in store}
         rows: dict[bytes, Tensor] = {}
         bad: dict[bytes, str] = {}
         for same in _by_size(new.values()):
             try:
-                features = part.rows(torch.stack([one.pixels for one in same if one.pixels is not None]))
+                features = part.rows(
+                    torch.stack([one.pixels for one in same if one.pixels is not None])
+                )
                 rows |= {one.key: row for one, row in zip(same, features, strict=True)}
             except ValueError:
                 for one in same:  # one by one: the culprit has a name
@@ -184,7 +210,9 @@ class Pass:
                             raise why.named(one.stored.name) from None
                         bad[one.key] = why.why
         if rows:
-            store.put(list(rows), torch.stack(list(rows.values())), [new[key].facts for key in rows])
+            store.put(
+                list(rows), torch.stack(list(rows.values())), [new[key].facts for key in rows]
+            )
         return bad
 
     def _score(self, good: list[_Waiting], seen: Seen, ids: Any) -> None:
@@ -197,20 +225,32 @@ class Pass:
             if one.pixels is not None
         ]  # alone: padding of a longer caption must not reach a shorter one
         self.scores.put(
-            list(new), torch.stack(values) if values else torch.zeros(0, 1), [one.facts for one in new.values()]
+            list(new),
+            torch.stack(values) if values else torch.zeros(0, 1),
+            [one.facts for one in new.values()],
         )
-        seen.features.score(self.scorer.name, torch.stack([self.scores.get(key)[0] for key in named]), ids)
+        seen.features.score(
+            self.scorer.name, torch.stack([self.scores.get(key)[0] for key in named]), ids
+        )
 
 
 def compare(
-    pictures: Seen, reference: Seen, comparisons: Sequence[Comparison], progress: Callable[[str], None] | None = None
+    pictures: Seen,
+    reference: Seen,
+    comparisons: Sequence[Comparison],
+    progress: Callable[[str], None] | None = None,
 ) -> dict[str, Measured]:
-    """Every metric of the pictures against the reference, under its name (`extractor.metric` unless embedded)."""
-    needed = max((metric for _, metrics in comparisons for metric in metrics), key=lambda metric: metric.minimum)
+    """Every metric of the pictures against the reference, under its name (`extractor.metric` unless
+    embedded)."""
+    needed = max(
+        (metric for _, metrics in comparisons for metric in metrics),
+        key=lambda metric: metric.minimum,
+    )
     for side in (pictures, reference):
         if side.n < needed.minimum:
             raise BadInput(
-                f"{side.name} holds {side.n} pictures, and {needed.name} needs at least {needed.minimum}",
+                f"{side.name} holds {side.n} pictures, and {needed.name} needs at least"
+                f" {needed.minimum}",
                 "a number from fewer would be noise; take more pictures"
                 + (f" ({len(side.skipped)} were skipped)" if side.skipped else ""),
             )
@@ -240,7 +280,8 @@ def measure_sets(
     progress: Callable[[PictureSet], Progress] | None = None,
     computing: Callable[[str], None] | None = None,
 ) -> MeasuredSets:
-    """One pass over each set, then the metrics. `keep` holds the rows of the pictures, for a curve over their number."""
+    """One pass over each set, then the metrics. `keep` holds the rows of the pictures, for a curve
+    over their number."""
     looks = Pass(comparisons, cache, False, policy, keep), Pass(comparisons, cache, True, policy)
     drawn, held = (
         look.look(side, progress(side) if progress else None)

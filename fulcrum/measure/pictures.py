@@ -24,13 +24,15 @@ from fulcrum.measure.features.extractor import BadImages, Range, to_uint8
 from fulcrum.spec.errors import BadInput, shown
 
 # --------------------------------------------------------------------------------------------------
-# One stored picture to bytes of pixels, or a refusal that says why; nothing is converted in silence.
+# One stored picture to bytes of pixels, or a refusal that says why; nothing is converted in
+# silence.
 #
 # H, W the picture's sides
 
 
 SUFFIXES = (*PICTURES, ".pgm")
-# What was changed without loss, so that it can be counted and told. The order is that of the bits on disk.
+# What was changed without loss, so that it can be counted and told. The order is that of the bits
+# on disk.
 NOTES = ("grayscale", "palette", "opaque alpha", "alpha over the background", TURNED)
 
 
@@ -62,13 +64,17 @@ def decode(data: bytes, background: Colour | None = None) -> Decoded:
             notes.append("opaque alpha")
         elif background is None:
             raise BadPicture(
-                "parts of it are transparent", "say what shows through: --background white (or black, or r,g,b)"
+                "parts of it are transparent",
+                "say what shows through: --background white (or black, or r,g,b)",
             )
         else:
             image = opened.over(background)
             notes.append("alpha over the background")
     pixels = np.asarray(image.convert("RGB"), dtype=np.uint8)  # (H, W, 3)
-    return Decoded(np.ascontiguousarray(pixels.transpose(2, 0, 1)), tuple(note for note in NOTES if note in notes))
+    return Decoded(
+        np.ascontiguousarray(pixels.transpose(2, 0, 1)),
+        tuple(note for note in NOTES if note in notes),
+    )
 
 
 def read_colour(text: str) -> Colour:
@@ -79,17 +85,22 @@ def read_colour(text: str) -> Colour:
         return named[text]
     if len(parts) == 3 and all(part.strip().isdigit() and int(part) < 256 for part in parts):
         return (int(parts[0]), int(parts[1]), int(parts[2]))
-    raise BadInput(f"'{text}' is not a colour", "write white, black, gray or r,g,b with numbers up to 255")
+    raise BadInput(
+        f"'{text}' is not a colour", "write white, black, gray or r,g,b with numbers up to 255"
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures as one array on disk, .npz or .npy: opened as a stream, with its shape and type checked first.
+# Pictures as one array on disk, .npz or .npy: opened as a stream, with its shape and type checked
+# first.
 #
 # N pictures, H W their sides
 
 
 ARRAYS = (".npz", ".npy")
-UNREADABLE = (  # how zipfile, the decompressors and numpy's parser of a header say that bytes are not what they should be
+# how zipfile, the decompressors and numpy's parser of a header say that bytes are not what they
+# should be
+UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -104,7 +115,8 @@ UNREADABLE = (  # how zipfile, the decompressors and numpy's parser of a header 
 
 
 class OpenArray:
-    """The one array of an .npz (or .npy) as a stream of bytes with its shape and type; never unpickles, never loads all."""
+    """The one array of an .npz (or .npy) as a stream of bytes with its shape and type; never
+    unpickles, never loads all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,17 +129,29 @@ class OpenArray:
             version = np.lib.format.read_magic(self._stream)
             if version not in ((1, 0), (2, 0)):
                 raise ValueError(f"format version {version}")
-            head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            head = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
             shape, by_column, dtype = head(self._stream)
         except UNREADABLE as error:
             self.__exit__()
             raise BadInput(
-                f"{shown(self.path)} cannot be read as an array: {error}", "expected what numpy.savez writes"
+                f"{shown(self.path)} cannot be read as an array: {error}",
+                "expected what numpy.savez writes",
             ) from None
         if dtype.hasobject or by_column or not shape:
             self.__exit__()
-            what = "Python objects, which could run code" if dtype.hasobject else "an array in another order or of no rows"
-            raise BadInput(f"{shown(self.path)} holds {what}", "save uint8 pictures, (N, H, W, 3), with numpy.savez")
+            what = (
+                "Python objects, which could run code"
+                if dtype.hasobject
+                else "an array in another order or of no rows"
+            )
+            raise BadInput(
+                f"{shown(self.path)} holds {what}",
+                "save uint8 pictures, (N, H, W, 3), with numpy.savez",
+            )
         if (dtype != np.uint8 and not _floats(dtype)) or min(shape) < 0:
             self.__exit__()
             raise BadInput(
@@ -136,7 +160,10 @@ class OpenArray:
             )
         if int(np.prod(shape[1:], dtype=object)) > 3 * MOST_PIXELS:
             self.__exit__()
-            raise BadInput(f"{shown(self.path)} holds rows of {shape[1:]} numbers", f"the limit is {3 * MOST_PIXELS:,}")
+            raise BadInput(
+                f"{shown(self.path)} holds rows of {shape[1:]} numbers",
+                f"the limit is {3 * MOST_PIXELS:,}",
+            )
         return self._stream, shape, dtype
 
     def _open(self) -> IO[bytes]:
@@ -149,7 +176,9 @@ class OpenArray:
                 return self._archive.open(wanted)
         if len(names) == 1 and names[0].endswith(".npy"):
             return self._archive.open(names[0])
-        raise ValueError(f"expected an array called images or arr_0, found {', '.join(names[:5]) or 'nothing'}")
+        raise ValueError(
+            f"expected an array called images or arr_0, found {', '.join(names[:5]) or 'nothing'}"
+        )
 
     def __exit__(self, *_: object) -> None:
         for part in (self._stream, self._archive):
@@ -170,7 +199,8 @@ def _floats(dtype: np.dtype[Any]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Sets of pictures on disk, in a fixed order: a folder, tar shards, or an array in npz. Nothing is ever unpacked to disk.
+# Sets of pictures on disk, in a fixed order: a folder, tar shards, or an array in npz. Nothing is
+# ever unpacked to disk.
 #
 # N pictures, H W their sides
 
@@ -190,7 +220,10 @@ class Stored(NamedTuple):
         """Hash of its content and of how it is read."""
         content = hashlib.sha256(policy.encode())
         if isinstance(self.data, np.ndarray):
-            content.update(f"{self.data.dtype} {self.data.shape}".encode() + np.ascontiguousarray(self.data).tobytes())
+            content.update(
+                f"{self.data.dtype} {self.data.shape}".encode()
+                + np.ascontiguousarray(self.data).tobytes()
+            )
         else:
             content.update(self.data)
         return content.digest()
@@ -198,7 +231,8 @@ class Stored(NamedTuple):
 
 @contextmanager
 def as_picture_set(pictures: object, name: str) -> Iterator["PictureSet"]:
-    """Pictures at a path, or in an array (N, H, W, 3): that is written aside for as long as it is looked at.
+    """Pictures at a path, or in an array (N, H, W, 3): that is written aside for as long as it is
+    looked at.
 
     Errors call the array by its `name`, not by where it was written.
     """
@@ -219,28 +253,45 @@ def as_picture_set(pictures: object, name: str) -> Iterator["PictureSet"]:
 class PictureSet:
     """The pictures at a path. `ignored` counts what is there and is no picture."""
 
-    def __init__(self, path: Path, value_range: Range | None = None, background: Colour | None = None) -> None:
+    def __init__(
+        self, path: Path, value_range: Range | None = None, background: Colour | None = None
+    ) -> None:
         self.path, self.value_range, self.background = path, value_range, background
         self.ignored: Counter[str] = Counter()
         self.policy = f"range {value_range}, background {background}"
         if not path.exists():
-            raise BadInput(f"there is nothing at {shown(path)}", "give a folder of pictures, tar shards (.tar) or an .npz")
+            raise BadInput(
+                f"there is nothing at {shown(path)}",
+                "give a folder of pictures, tar shards (.tar) or an .npz",
+            )
         self.files: list[Path] = []
         if path.is_dir():
             self.files = self._listed()
             self.kind = "tar" if self.files and _is(self.files[0], TARS) else "folder"
         elif not path.is_file():
-            raise BadInput(f"{shown(path)} is a device or a pipe, neither folder nor file", "save it to a file first")
+            raise BadInput(
+                f"{shown(path)} is a device or a pipe, neither folder nor file",
+                "save it to a file first",
+            )
         elif _is(path, TARS):
             self.files, self.kind = [path], "tar"
         elif _is(path, ARRAYS):
             self.files, self.kind = [path], "array"
         else:
-            raise BadInput(f"{shown(path)} is neither a folder nor tar shards nor npz", "give one of these three")
+            raise BadInput(
+                f"{shown(path)} is neither a folder nor tar shards nor npz",
+                "give one of these three",
+            )
         if not self.files:
-            raise BadInput(f"{shown(path)} holds no pictures", f"looked for {', '.join(SUFFIXES)}, and for .tar shards")
+            raise BadInput(
+                f"{shown(path)} holds no pictures",
+                f"looked for {', '.join(SUFFIXES)}, and for .tar shards",
+            )
         if value_range is not None and self.kind != "array":
-            raise BadInput(f"{shown(path)}: a range was declared, and pictures in files are bytes", "leave --range out")
+            raise BadInput(
+                f"{shown(path)}: a range was declared, and pictures in files are bytes",
+                "leave --range out",
+            )
 
     def __len__(self) -> int:
         """How many to expect, bad ones included; archives are listed for it."""
@@ -249,7 +300,11 @@ class PictureSet:
         if self.kind == "array":
             with OpenArray(self.files[0]) as (_, shape, _dtype):
                 return shape[0]
-        return sum(member.is_file and _is(member.name, SUFFIXES) for shard in self.files for member in _members(shard))
+        return sum(
+            member.is_file and _is(member.name, SUFFIXES)
+            for shard in self.files
+            for member in _members(shard)
+        )
 
     def __iter__(self) -> Iterator[Stored]:
         self.ignored.clear()
@@ -271,24 +326,38 @@ class PictureSet:
         import torch
 
         try:
-            pixels = to_uint8(torch.from_numpy(np.ascontiguousarray(picture.data))[None], self.value_range)[0]
+            pixels = to_uint8(
+                torch.from_numpy(np.ascontiguousarray(picture.data))[None], self.value_range
+            )[0]
         except BadImages as error:
             raise BadPicture(
-                str(error), "declare it with --range 0,1 or --range=-1,1" if "declared range" in str(error) else ""
+                str(error),
+                (
+                    "declare it with --range 0,1 or --range=-1,1"
+                    if "declared range" in str(error)
+                    else ""
+                ),
             ) from None
         return Decoded(pixels.numpy(), ())
 
     def _listed(self) -> list[Path]:
-        """Pictures below a folder by name; else its shards. Folders behind symbolic links are not entered, and a link to a
-        picture of the same folder is that picture again: icon themes are full of them."""
+        """Pictures below a folder by name; else its shards. Folders behind symbolic links are not
+        entered, and a link to a picture of the same folder is that picture again: icon themes are
+        full of them."""
         pictures, shards, home = [], [], self.path.resolve()
         for place, folders, names in os.walk(self.path):
-            self.ignored["linked folders"] += sum(os.path.islink(os.path.join(place, name)) for name in folders)
+            self.ignored["linked folders"] += sum(
+                os.path.islink(os.path.join(place, name)) for name in folders
+            )
             for name in names:
                 file = Path(place) / name
                 if name.startswith("."):
                     self.ignored["hidden files"] += 1
-                elif file.is_symlink() and Path(os.path.realpath(file)).is_relative_to(home) and file.exists():
+                elif (
+                    file.is_symlink()
+                    and Path(os.path.realpath(file)).is_relative_to(home)
+                    and file.exists()
+                ):
                     self.ignored["links within the folder"] += 1
                 elif _is(file, SUFFIXES):
                     pictures.append(file)
@@ -298,7 +367,8 @@ class PictureSet:
                     self.ignored["other files"] += 1
         if pictures and shards:
             raise BadInput(
-                f"{shown(self.path)} holds pictures ({pictures[0].name}) and shards ({shards[0].name})",
+                f"{shown(self.path)} holds pictures ({pictures[0].name}) and shards"
+                f" ({shards[0].name})",
                 "measure one or the other: move them apart",
             )
         self.ignored = +self.ignored
@@ -318,8 +388,8 @@ class PictureSet:
             return Stored(name, b"", refused=BadPicture(str(error)))
 
     def _shard(self, path: Path) -> Iterator[Stored]:
-        """Pictures of a tar in their order, read in memory: member names are never used as paths. A caption has its
-        picture's name, and stands next to it."""
+        """Pictures of a tar in their order, read in memory: member names are never used as paths. A
+        caption has its picture's name, and stands next to it."""
         waiting: Stored | None = None
         words: tuple[str, str] | None = None
         for member in _members(path):
@@ -328,7 +398,9 @@ class PictureSet:
                 self.ignored["links and devices"] += 1
             elif member.name.lower().endswith(".txt") and member.size <= MOST_CAPTION:
                 text = _caption(member.read())
-                if waiting is not None and waiting.name.rsplit(".", 1)[0] == shown(f"{path}:{stem}"):
+                if waiting is not None and waiting.name.rsplit(".", 1)[0] == shown(
+                    f"{path}:{stem}"
+                ):
                     waiting = waiting._replace(caption=text)
                 else:
                     words = (stem, text)
@@ -338,7 +410,10 @@ class PictureSet:
                 large = member.size > MOST_BYTES
                 refused = BadPicture(too_large(member.size)) if large else None
                 caption = words[1] if words and words[0] == stem else None
-                waiting, words = Stored(name, b"" if large else member.read(), caption, refused), None
+                waiting, words = (
+                    Stored(name, b"" if large else member.read(), caption, refused),
+                    None,
+                )
             else:
                 self.ignored["other files"] += 1
         if waiting is not None:
@@ -347,18 +422,28 @@ class PictureSet:
     def _rows(self, path: Path) -> Iterator[Stored]:
         with OpenArray(path) as (stream, shape, dtype):
             if len(shape) != 4 or (shape[3] == 3) == (shape[1] == 3):
-                raise BadInput(f"{shown(path)} holds an array of shape {shape}", "expected (N, H, W, 3) or (N, 3, H, W)")
+                raise BadInput(
+                    f"{shown(path)} holds an array of shape {shape}",
+                    "expected (N, H, W, 3) or (N, 3, H, W)",
+                )
             size = int(np.prod(shape[1:])) * dtype.itemsize
             for number in range(shape[0]):
                 try:
                     data = stream.read(size)
                 except UNREADABLE as error:
-                    raise BadInput(f"{shown(path)} is damaged at picture {number}: {error}", "copy it again") from None
+                    raise BadInput(
+                        f"{shown(path)} is damaged at picture {number}: {error}", "copy it again"
+                    ) from None
                 if len(data) < size:
-                    raise BadInput(f"{shown(path)} is cut off after {number} of {shape[0]} pictures", "copy it again")
+                    raise BadInput(
+                        f"{shown(path)} is cut off after {number} of {shape[0]} pictures",
+                        "copy it again",
+                    )
                 native = dtype.newbyteorder("=")  # and a copy, which may be written to
                 row = np.frombuffer(data, dtype=dtype).reshape(shape[1:]).astype(native)
-                yield Stored(f"{shown(path)}[{number}]", row.transpose(2, 0, 1) if shape[3] == 3 else row)
+                yield Stored(
+                    f"{shown(path)}[{number}]", row.transpose(2, 0, 1) if shape[3] == 3 else row
+                )
 
 
 def _is(path: Path | str, suffixes: tuple[str, ...]) -> bool:
@@ -375,7 +460,9 @@ def _members(path: Path) -> Iterator[Member]:
         with path.open("rb") as stream:
             yield from members(stream, os.fstat(stream.fileno()).st_size)
     except (Broken, OSError) as error:
-        raise BadInput(f"{shown(path)} is damaged or no tar: {shown(str(error))}", "copy it again") from None
+        raise BadInput(
+            f"{shown(path)} is damaged or no tar: {shown(str(error))}", "copy it again"
+        ) from None
 
 
 def set_hash(keys: list[bytes]) -> str:

@@ -35,7 +35,8 @@ from fulcrum.training.trackers import RunLabels, Watchers, together, tracking
 from fulcrum.training.trained_run import shared_sheet
 
 # --------------------------------------------------------------------------------------------------
-# The lines that a cell writes as it trains, held to the hashes that were taken when it was measured.
+# The lines that a cell writes as it trains, held to the hashes that were taken when it was
+# measured.
 #
 # Until then every line of its curve carries a checksum of itself and of all lines before it.
 
@@ -43,7 +44,10 @@ from fulcrum.training.trained_run import shared_sheet
 CURVE = "curve.jsonl"
 NUMBERS = {CURVE: ("images", "seconds", "validation_loss"), "record.jsonl": ("images", "loss")}
 
-HINT = "put it back as it was, or remove the run with 'fulcrum runs rm' and run the study again: it is trained anew"
+HINT = (
+    "put it back as it was, or remove the run with 'fulcrum runs rm' and run the study again: it is"
+    " trained anew"
+)
 
 
 class _Content(NamedTuple):
@@ -82,10 +86,13 @@ def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
         read_lines(folder / CURVE, None)
 
 
-def read_lines(path: Path, measured: Mapping[str, Any] | None, most: int | None = None) -> list[dict[str, Any]]:
+def read_lines(
+    path: Path, measured: Mapping[str, Any] | None, most: int | None = None
+) -> list[dict[str, Any]]:
     """Lines of a file of `NUMBERS`, thinned to about `most`, the last always among them.
 
-    Those of a cell that was not `measured` may still be written to, so its last line may be cut off.
+    Those of a cell that was not `measured` may still be written to, so its last line may be cut
+    off.
     """
     seen = _look(path)
     _require(path, seen, measured or {})
@@ -104,7 +111,11 @@ def _require_chain(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     last = ""
     for place, line in enumerate(lines if any("check" in line for line in lines) else ()):
         if line.get("check") != _check(path.parent, line, last):
-            raise BadInput(f"line {place + 1} of {path} was changed after it was written: its checksum does not fit", HINT)
+            raise BadInput(
+                f"line {place + 1} of {path} was changed after it was written: its checksum does"
+                " not fit",
+                HINT,
+            )
         last = line["check"]
 
 
@@ -128,7 +139,9 @@ def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
     """Cells that were measured before hashes were taken have none."""
     expected = _hashes_in(measured).get(path.name)
     if expected is not None and seen.sha256 != expected:
-        raise BadInput(f"{path} was changed after the cell was measured: its checksum does not fit", HINT)
+        raise BadInput(
+            f"{path} was changed after the cell was measured: its checksum does not fit", HINT
+        )
 
 
 def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,7 +152,8 @@ def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _look(path: Path, flush: bool = False) -> _Content:
-    """What a file holds, read line by line: a record of weeks is large. Flushed, it outlasts a power cut with its hash."""
+    """What a file holds, read line by line: a record of weeks is large. Flushed, it outlasts a
+    power cut with its hash."""
     digest, lines, last = hashlib.sha256(), 0, b""
     for text in _texts(path, flush, ends=True):
         digest.update(text)
@@ -151,7 +165,10 @@ def _texts(path: Path, flush: bool = False, ends: bool = False) -> Iterator[byte
     """Its lines, with their `ends` if they are asked for; a file that is not there has none."""
     if not os.path.lexists(path):
         return
-    with explained("read", path, hint=HINT, kind=BadInput), open(open_regular(path), "rb") as stream:
+    with (
+        explained("read", path, hint=HINT, kind=BadInput),
+        open(open_regular(path), "rb") as stream,
+    ):
         if flush:
             os.fsync(stream.fileno())
         for text in stream:
@@ -159,21 +176,24 @@ def _texts(path: Path, flush: bool = False, ends: bool = False) -> Iterator[byte
 
 
 # --------------------------------------------------------------------------------------------------
-# Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside them.
+# Previews: a few fixed prompts and noises drawn while a run trains, and the held-out loss beside
+# them.
 
 
 LOOKS = 5  # per budget
 SHOWN = 8  # pictures, unless a person gives prompts
 SHARE = 0.05  # of the time that training took, which pictures may take
 COLUMNS = 4  # of a sheet
-PASSES = 3  # of a picture through the denoiser make a step with it: forward, and twice as much backward
+# of a picture through the denoiser make a step with it: forward, and twice as much backward
+PASSES = 3
 
 
 class PreviewPlan(NamedTuple):
     """What a person asked to see."""
 
     prompts: tuple[str, ...] = ()  # none: held-out captions
-    every: int | None = None  # images between two sheets, 0: none at all; None: a fifth of the budget
+    #: images between two sheets, 0: none at all; None: a fifth of the budget
+    every: int | None = None
 
 
 USUAL = PreviewPlan()
@@ -184,10 +204,17 @@ class HeldCurve:
 
     def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
         feed, self.folder, self.last = built.feed, folder.path, ""
-        self.held = Held(built.run, feed.codec(), feed.text(), feed.root, built.system.bare(), built.ranks)
+        self.held = Held(
+            built.run, feed.codec(), feed.text(), feed.root, built.system.bare(), built.ranks
+        )
         if built.ranks.first:
-            kept = [line for line in read_lines(self.folder / CURVE, None) if line["images"] <= state.images]
-            self.last = write_curve(self.folder, kept)  # a resumed run writes its later points again
+            kept = [
+                line
+                for line in read_lines(self.folder / CURVE, None)
+                if line["images"] <= state.images
+            ]
+            # a resumed run writes its later points again
+            self.last = write_curve(self.folder, kept)
 
     def __call__(self, look: Look, weights: Mapping[str, Tensor]) -> None:
         loss = self.held.loss(weights)
@@ -203,32 +230,41 @@ class HeldCurve:
 
 
 class Preview:
-    """Writes previews/<images>.png, a sheet of pictures over their prompts. Where they would take too long, fewer are
-    drawn: they are to be looked at, and nothing is computed from them."""
+    """Writes previews/<images>.png, a sheet of pictures over their prompts. Where they would take
+    too long, fewer are drawn: they are to be looked at, and nothing is computed from them."""
 
-    def __init__(self, built: Built, folder: RunFolder, state: State, wanted: Sequence[str] = ()) -> None:
+    def __init__(
+        self, built: Built, folder: RunFolder, state: State, wanted: Sequence[str] = ()
+    ) -> None:
         self.folder, self.wanted = folder.path, list(wanted) or prompts(built.run, SHOWN).texts
         self.codec, text = built.feed.codec(), built.feed.text()
         self.picture_seconds: float | None = None  # of one, as it was measured last
-        self.said, self.collapse = False, ""  # what is wrong with the last pictures, if they are nearly the same
+        # what is wrong with the last pictures, if they are nearly the same
+        self.said, self.collapse = False, ""
         self.read, cut = readable(text, self.wanted)
         for line in cut if wanted else ():
             built.feed.tell(f"previews: {line}")
         try:
-            self.text = KnownPrompts(text, self.read)  # what is wrong is said before the first step, not at the first look
+            # what is wrong is said before the first step, not at the first look
+            self.text = KnownPrompts(text, self.read)
         except ValueError as error:
-            raise BadInput(f"a preview's prompt: {error}", "mend the line of --preview-prompts") from None
+            raise BadInput(
+                f"a preview's prompt: {error}", "mend the line of --preview-prompts"
+            ) from None
 
     def __call__(self, look: Look, weights: Mapping[str, Tensor], seconds: float) -> float:
         """Draw what can be drawn in so many seconds; returns those that it took."""
         begun, self.collapse, ranks = time.perf_counter(), "", look.built.ranks
-        count = of_first(self.affordable(look, seconds) if ranks.first else 0, ranks)  # clocks of processes differ
+        # clocks of processes differ
+        count = of_first(self.affordable(look, seconds) if ranks.first else 0, ranks)
         if not count:
             return 0.0
         pictures = self.drawn(look, weights, count)
-        if pictures is None:  # no room on a GPU, which also holds the training; what was taken for it is free again
+        # no room on a GPU, which also holds the training; what was taken for it is free again
+        if pictures is None:
             look.built.feed.tell(
-                f"the GPU has no room for previews beside the training: none at {look.images:,} images; the run goes on"
+                f"the GPU has no room for previews beside the training: none at {look.images:,}"
+                " images; the run goes on"
             )
             return time.perf_counter() - begun
         if ranks.first:
@@ -244,7 +280,12 @@ class Preview:
         try:
             if shown.is_symlink():
                 raise RunFailed(f"cannot write into {shown}: it is a link, expected a folder")
-            save_sheet(pictures.unbind(), self.wanted[:count], shown / f"{look.state.images:012d}.png", COLUMNS)
+            save_sheet(
+                pictures.unbind(),
+                self.wanted[:count],
+                shown / f"{look.state.images:012d}.png",
+                COLUMNS,
+            )
         except RunFailed as error:  # a picture to look at: the run goes on without it
             look.built.feed.tell(f"{error.message}; this preview is left out")
 
@@ -252,29 +293,38 @@ class Preview:
         """So many pictures, by painters that last no longer."""
         run, bare = look.built.run, look.built.system.bare()
         return shared_sheet(
-            lambda: Painter(run, weights, self.codec, self.text, bare), run.data.size, self.read[:count], SEED,
+            lambda: Painter(run, weights, self.codec, self.text, bare),
+            run.data.size,
+            self.read[:count],
+            SEED,
             look.built.ranks,
-        )  # fmt: skip
+        )
 
     def affordable(self, look: Look, seconds: float) -> int:
         """Pictures that can be drawn in so many seconds; at the end one at least."""
         run, state = look.built.run, look.state
         passes = run.sample.steps * (1 if getattr(run.sample.guide, "scale", 1.0) == 1.0 else 2)
-        one = self.picture_seconds or state.seconds / max(state.images, 1) / PASSES * passes  # before the first: a guess
+        # before the first: a guess
+        one = self.picture_seconds or state.seconds / max(state.images, 1) / PASSES * passes
         last = state.images >= run.budget.images
         count = min(len(self.wanted), max(int(seconds / max(one, 1e-9)), int(last)))
         if count < len(self.wanted) and not self.said and not look.built.feed.cache.quiet:
             self.said = True
-            drawn = f"{count} of {len(self.wanted)} preview pictures are" if count else "no preview picture is"
+            drawn = (
+                f"{count} of {len(self.wanted)} preview pictures are"
+                if count
+                else "no preview picture is"
+            )
             look.built.feed.tell(
-                f"{drawn} drawn after {state.images:,} images: drawing may take {SHARE:.0%} of training's time and no more "
-                "(at the end one at least is drawn)"
+                f"{drawn} drawn after {state.images:,} images: drawing may take {SHARE:.0%} of"
+                " training's time and no more (at the end one at least is drawn)"
             )
         return count
 
 
 class Looks:
-    """The looks of a run, and the time that their pictures may take together; all processes take part in each."""
+    """The looks of a run, and the time that their pictures may take together; all processes take
+    part in each."""
 
     def __init__(self, curve: HeldCurve, preview: Preview | None, state: State) -> None:
         self.curve, self.preview, self.begun, self.spent = curve, preview, state.seconds, 0.0
@@ -305,16 +355,26 @@ def _sounding(act: Callable[[Look], str], events: RunEvents) -> Callable[[Look],
     return look_at
 
 
-def previews(built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL) -> list[Observer]:
+def previews(
+    built: Built, folder: RunFolder, state: State, plan: PreviewPlan = USUAL
+) -> list[Observer]:
     """All processes draw, each its share; the first writes."""
     stretch = max(built.run.budget.images // LOOKS, built.run.budget.batch)
     own = stretch if plan.every is None else plan.every
-    looks = Looks(HeldCurve(built, folder, state), Preview(built, folder, state, plan.prompts) if own else None, state)
+    looks = Looks(
+        HeldCurve(built, folder, state),
+        Preview(built, folder, state, plan.prompts) if own else None,
+        state,
+    )
     events = RunEvents(folder.path, built.feed.tell)
     curve = _sounding(looks.at(curve=True, pictures=own == stretch), events)
     own_looks = _sounding(looks.at(curve=False, pictures=True), events)
     observer = Every(stretch, curve, state.images, at_end=True)
-    return [observer] if own in (0, stretch) else [observer, Every(own, own_looks, state.images, at_end=True)]
+    return (
+        [observer]
+        if own in (0, stretch)
+        else [observer, Every(own, own_looks, state.images, at_end=True)]
+    )
 
 
 def previewing(plan: PreviewPlan) -> Watchers:
@@ -323,7 +383,8 @@ def previewing(plan: PreviewPlan) -> Watchers:
 
 
 # --------------------------------------------------------------------------------------------------
-# Training outside of a study: a run with its previews, its bill and the trackers that were asked for.
+# Training outside of a study: a run with its previews, its bill and the trackers that were asked
+# for.
 
 
 def train_run(
@@ -334,13 +395,16 @@ def train_run(
     kept: int = 0,
     timeout: float = TIMEOUT,
 ) -> tuple[dict[str, Any], bool]:
-    """The result of the run, and whether this is the first of its processes: only that one speaks. `kept`: points of the
-    training at which its weights are kept to be drawn with; `timeout`: seconds that a process waits for another."""
+    """The result of the run, and whether this is the first of its processes: only that one speaks.
+    `kept`: points of the training at which its weights are kept to be drawn with; `timeout`:
+    seconds that a process waits for another."""
     require_seed(order.seed)
     trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
     watchers = together(previewing(plan), keeping(kept), sessions, trackers)
     with start(order.system.device, timeout) as ranks:
-        require_agreement(ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept})
+        require_agreement(
+            ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept}
+        )
         return perform(order, say if ranks.first else _unheard, watchers, ranks), ranks.first
 
 

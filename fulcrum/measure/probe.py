@@ -1,4 +1,5 @@
-"""Probe the metrics: apply a known fault to pictures, and see that each metric moves as it should."""
+"""Probe the metrics: apply a known fault to pictures, and see that each metric moves as it
+should."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +20,15 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Frozen
 
 # --------------------------------------------------------------------------------------------------
-# Faults that pictures can have on their way to a metric: of their pixels, and of which of them are there.
+# Faults that pictures can have on their way to a metric: of their pixels, and of which of them are
+# there.
 #
 # B pictures of a batch, n pictures of a set, d feature width
 
 
 KEPT = 8  # of n pictures one in so many remains when diversity collapses
-NOISES = 32  # distinct pictures when noises are shared: the published study had 32 for 10,000 samples (A3)
+# distinct pictures when noises are shared: the published study had 32 for 10,000 samples (A3)
+NOISES = 32
 
 
 # --- faults of pixels: (B, 3, H, W) uint8 -> the same ------------------------------------------------------------------
@@ -57,7 +60,9 @@ def jpeg(images: Tensor, quality: int = 10) -> Tensor:
     out = []
     for image in images:
         stream = io.BytesIO()
-        Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(stream, "JPEG", quality=quality)
+        Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).save(
+            stream, "JPEG", quality=quality
+        )
         out.append(torch.from_numpy(np.asarray(Image.open(stream)).copy()).permute(2, 0, 1))
     return torch.stack(out)
 
@@ -82,8 +87,9 @@ def duplicated(rows: Tensor) -> Tensor:
 
 
 def collapsed(rows: Tensor) -> Tensor:
-    """An eighth of the pictures, repeated, chosen so that their mean direction is that of all: what a distance of means
-    cannot see (A14). Exchanges one picture at a time while that brings the mean nearer."""
+    """An eighth of the pictures, repeated, chosen so that their mean direction is that of all: what
+    a distance of means cannot see (A14). Exchanges one picture at a time while that brings the mean
+    nearer."""
     unit = unit_norm(rows)
     unit = unit - unit.mean(dim=0)
     count = len(rows) // KEPT
@@ -105,7 +111,11 @@ def collapsed(rows: Tensor) -> Tensor:
     return _shuffled(chosen.nonzero()[:, 0].repeat(KEPT)[: len(rows)])
 
 
-CHOICES: Mapping[str, Callable[[Tensor], Tensor]] = {"halved": halved, "duplicated": duplicated, "collapsed": collapsed}
+CHOICES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "halved": halved,
+    "duplicated": duplicated,
+    "collapsed": collapsed,
+}
 
 
 def _shuffled(index: Tensor) -> Tensor:
@@ -113,7 +123,8 @@ def _shuffled(index: Tensor) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# The self-audit: pictures with a known fault go through every metric, and each must move, or stay, as it declares.
+# The self-audit: pictures with a known fault go through every metric, and each must move, or stay,
+# as it declares.
 #
 # n pictures of each set, d feature width
 
@@ -168,12 +179,18 @@ class ProbeTable(Frozen):
         names = [fair.metric for fair in self.fair]
         first, widths = max(map(len, self.probes)), [max(len(name), 9) for name in names]
         by_place = {(cell.probe, cell.metric): cell for cell in self.cells}
-        out = [" " * first + "  " + "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))]
+        out = [
+            " " * first
+            + "  "
+            + "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+        ]
         for probe in self.probes:
             words = []
             for name, width in zip(names, widths, strict=True):
                 cell = by_place.get((probe, name))
-                words.append(f"{(marks[cell.found] + ('' if cell.as_declared else ' (!)')) if cell else '':>{width}}")
+                words.append(
+                    f"{(marks[cell.found] + ('' if cell.as_declared else ' (!)')) if cell else '':>{width}}"
+                )
             out.append(f"{probe:<{first}}  " + "  ".join(words))
         return out
 
@@ -202,12 +219,16 @@ def probe(
     shares: Shares | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ProbeTable:
-    """Batches (B, 3, H, W) of as many pictures as reference pictures, without a fault; the faults are made here."""
+    """Batches (B, 3, H, W) of as many pictures as reference pictures, without a fault; the faults
+    are made here."""
     extractors = [part for part, _ in comparisons]
     rows: dict[tuple[str, str], list[Tensor]] = {}
     judges = [] if shares is None else list(shares.judges)
     answers: dict[tuple[str, str], list[Mapping[str, Tensor]]] = {}
-    for faults, batches in (({"": _unchanged, **PIXELS}, pictures), ({"copy": _unchanged}, reference)):
+    for faults, batches in (
+        ({"": _unchanged, **PIXELS}, pictures),
+        ({"copy": _unchanged}, reference),
+    ):
         for images in batches:
             for name, fault in faults.items():
                 altered = fault(images)
@@ -221,23 +242,36 @@ def probe(
     n, around = len(together.get(("", first), ())), len(together.get(("copy", first), ()))
     if n < MINIMUM or n != around:
         raise BadInput(
-            f"probing needs at least {MINIMUM} pictures and as many of the reference, found {n} and {around}",
+            f"probing needs at least {MINIMUM} pictures and as many of the reference, found {n} and"
+            f" {around}",
             "give larger sets, or none: the embedded world then serves",
         )
     for name, choose in CHOICES.items():
-        together |= {(name, part.name): together["", part.name][choose(together["", part.name])] for part in extractors}
+        together |= {
+            (name, part.name): together["", part.name][choose(together["", part.name])]
+            for part in extractors
+        }
     if shares is not None:
-        together |= {(name, judge): _counted(parts, shares, name) for (name, judge), parts in answers.items()}
+        together |= {
+            (name, judge): _counted(parts, shares, name) for (name, judge), parts in answers.items()
+        }
         for name, choose in CHOICES.items():
-            together |= {(name, part.name): together["", part.name][choose(together["", first])] for part, _ in judges}
+            together |= {
+                (name, part.name): together["", part.name][choose(together["", first])]
+                for part, _ in judges
+            }
         comparisons = [*comparisons, *judges]
     held = _gathered(comparisons, together, "copy", reference=True)
     keys = dict.fromkeys((part.name for part in extractors), source)
     measured = {}
     for name in ("", *PROBES):
         altered_set = _gathered(comparisons, together, name, reference=False)
-        measured[name] = compare(comparisons, altered_set, held, len(together[name, first]), keys, progress=progress)
-    metrics = {full_name(part, metric.name): metric for part, asked in comparisons for metric in asked}
+        measured[name] = compare(
+            comparisons, altered_set, held, len(together[name, first]), keys, progress=progress
+        )
+    metrics = {
+        full_name(part, metric.name): metric for part, asked in comparisons for metric in asked
+    }
     return ProbeTable(
         n=n,
         pictures=source,
@@ -256,15 +290,22 @@ def probe(
     )
 
 
-def _effect(name: str, label: str, metric: Distance, fair: Measured, faulty: Measured) -> FaultEffect:
+def _effect(
+    name: str, label: str, metric: Distance, fair: Measured, faulty: Measured
+) -> FaultEffect:
     value, low, high = faulty.value, faulty.low, faulty.high
     declared: Any = metric.sees.get(name)
     reaction = answer((fair.value, fair.low, fair.high), (value, low, high), metric.better)
-    return FaultEffect(probe=name, metric=label, declared=declared, found=reaction, value=value, low=low, high=high)
+    return FaultEffect(
+        probe=name, metric=label, declared=declared, found=reaction, value=value, low=low, high=high
+    )
 
 
 def _gathered(
-    comparisons: Sequence[Comparison], rows: Mapping[tuple[str, str], Tensor], name: str, reference: bool
+    comparisons: Sequence[Comparison],
+    rows: Mapping[tuple[str, str], Tensor],
+    name: str,
+    reference: bool,
 ) -> FeatureSet:
     gathered = FeatureSet(comparisons, reference)
     for part, _ in comparisons:
@@ -279,17 +320,23 @@ def _counted(parts: list[Mapping[str, Tensor]], shares: Shares, name: str) -> Te
 
 
 def embedded_world(n: int = 512) -> tuple[Iterator[Tensor], Iterator[Tensor], Shares]:
-    """Pictures and reference from the embedded world, two parts of one split, with the judges and the truth of both."""
+    """Pictures and reference from the embedded world, two parts of one split, with the judges and
+    the truth of both."""
     from fulcrum.data.source import WorldSource
 
     source = WorldSource(split="reference", domain="real", size=32, count=2 * n)
 
     def batches(first: int) -> Iterator[Tensor]:
         for start in range(first, first + n, BATCH):
-            yield torch.from_numpy(source.read(np.arange(start, min(start + BATCH, first + n))).images)
+            yield torch.from_numpy(
+                source.read(np.arange(start, min(start + BATCH, first + n))).images
+            )
 
     truth = [source.scenes(np.arange(first, first + n)).grid() for first in (n, 0)]
-    judges = (Comparison(attributes(), ATTRIBUTE_SHARES), Comparison(second_attributes(), SECOND_SHARES))
+    judges = (
+        Comparison(attributes(), ATTRIBUTE_SHARES),
+        Comparison(second_attributes(), SECOND_SHARES),
+    )
     return batches(n), batches(0), Shares(judges, truth[0], truth[1])
 
 

@@ -29,9 +29,11 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
-# Rows of what was encoded, by the numbers of their samples: of one shape, of several, and texts of any length.
+# Rows of what was encoded, by the numbers of their samples: of one shape, of several, and texts of
+# any length.
 #
-# `stored` gives them in the dtype that they are kept in, which is how they travel to a device; `rows` as float32.
+# `stored` gives them in the dtype that they are kept in, which is how they travel to a device;
+# `rows` as float32.
 #
 # n samples of the source, B rows asked for, L tokens, E width
 
@@ -56,9 +58,12 @@ class RowCache:
         return part
 
     def stored(self, ids: Ids, pinned: bool = False) -> Tensor:
-        """(B, ...) as they are kept, read straight into memory that a GPU can copy from if it is `pinned`."""
+        """(B, ...) as they are kept, read straight into memory that a GPU can copy from if it is
+        `pinned`."""
         ids = ids if isinstance(self._kept, slice) else self._kept[ids]
-        rows = torch.empty(len(ids), *self._rows.shape[1:], dtype=dtype_of(self._rows), pin_memory=pinned)
+        rows = torch.empty(
+            len(ids), *self._rows.shape[1:], dtype=dtype_of(self._rows), pin_memory=pinned
+        )
         if isinstance(self._rows, StoredArray):
             self._rows.read(ids, rows.numpy())
         else:
@@ -71,7 +76,8 @@ class RowCache:
 
 
 def widened(rows: Tensor) -> Tensor:
-    """Stored rows as a step reads them: float32, and bytes as pixels in [-1, 1]; on whichever device they are."""
+    """Stored rows as a step reads them: float32, and bytes as pixels in [-1, 1]; on whichever
+    device they are."""
     return to_unit(rows) if rows.dtype == torch.uint8 else rows.float()
 
 
@@ -93,7 +99,10 @@ class ShapedCache:
         """(B, ...) as they are kept, of samples that have one shape."""
         owners = np.unique(np.searchsorted(self._starts, ids, side="right") - 1)
         if len(owners) != 1:
-            raise ValueError(f"a batch has one shape; these {len(ids)} samples have {len(owners)}: ask for one batch")
+            raise ValueError(
+                f"a batch has one shape; these {len(ids)} samples have {len(owners)}: ask for one"
+                " batch"
+            )
         number = int(owners[0])
         return self.parts[number].stored(ids - self._starts[number], pinned)
 
@@ -106,11 +115,16 @@ class TextCache:
     """Token embeddings of every sample's wordings in one style, packed without padding."""
 
     def __init__(
-        self, tokens: RowArray, ends: NDArray[Any], empty: NDArray[Any], counts: NDArray[Any] | None = None
+        self,
+        tokens: RowArray,
+        ends: NDArray[Any],
+        empty: NDArray[Any],
+        counts: NDArray[Any] | None = None,
     ) -> None:
         self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (wordings,) int64
-        # (n,) how many wordings a sample has and where they begin; None: one each, in order. Eight bytes a sample are left.
-        several = counts is not None and bool((np.asarray(counts) != 1).any())  # else there is nothing to choose
+        # (n,) how many wordings a sample has and where they begin; None: one each, in order. Eight
+        # bytes a sample are left. else there is nothing to choose
+        several = counts is not None and bool((np.asarray(counts) != 1).any())
         self._counts = np.asarray(counts, np.int64) if several else None
         self._first = None if self._counts is None else np.cumsum(self._counts) - self._counts
         self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)
@@ -120,7 +134,8 @@ class TextCache:
         return len(self._ends) if self._first is None else len(self._first)
 
     def taken(self, kept: NDArray[np.int64]) -> TextCache:
-        """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that of all."""
+        """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that
+        of all."""
         part = copy(self)
         part._first = kept if self._first is None else self._first[kept]
         part._counts = None if self._counts is None else self._counts[kept]
@@ -130,7 +145,9 @@ class TextCache:
     def dtype(self) -> torch.dtype:
         return dtype_of(self._tokens)
 
-    def rows(self, ids: Ids, length: int | None = None, numbers: Ids | None = None) -> tuple[Tensor, Tensor]:
+    def rows(
+        self, ids: Ids, length: int | None = None, numbers: Ids | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As `stored`, in float32."""
         emb, mask = self.stored(ids, length, numbers)
         return emb.float(), mask
@@ -140,8 +157,9 @@ class TextCache:
     ) -> tuple[Tensor, Tensor]:
         """emb (B, L, E) as it is kept, zero where padded, and mask (B, L), true = keep.
 
-        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes static. `numbers` are
-        those of the readings; without them a sample has the wording that is fixed by its own.
+        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes
+        static. `numbers` are those of the readings; without them a sample has the wording that is
+        fixed by its own.
         """
         one = ids if self._first is None else self._first[ids]
         if self._counts is not None:
@@ -150,8 +168,13 @@ class TextCache:
         longest = int((end - start).max(initial=1))
         length = longest if length is None else length
         if longest > length:
-            raise ValueError(f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >= {longest}")
-        emb = torch.zeros(len(ids), length, self.empty.shape[-1], dtype=self.dtype, pin_memory=pinned)
+            raise ValueError(
+                f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >="
+                f" {longest}"
+            )
+        emb = torch.zeros(
+            len(ids), length, self.empty.shape[-1], dtype=self.dtype, pin_memory=pinned
+        )
         for prompt, first, last in zip(emb.numpy(), start.tolist(), end.tolist(), strict=True):
             if isinstance(self._tokens, StoredArray):
                 self._tokens.fill(prompt[: last - first], first)
@@ -161,17 +184,21 @@ class TextCache:
 
 
 class MixedTexts:
-    """Texts of several styles, one entry for each: which one a row is read from, its chooser picks."""
+    """Texts of several styles, one entry for each: which one a row is read from, its chooser
+    picks."""
 
     def __init__(self, chooser: Chooser, styles: dict[int, TextCache]) -> None:
-        self.chooser, self.styles = chooser, styles  # by their place in the chooser; those without weight are not there
+        # by their place in the chooser; those without weight are not there
+        self.chooser, self.styles = chooser, styles
         self.empty = next(iter(styles.values())).empty
         self.longest = max(texts.longest for texts in styles.values())
 
     def __len__(self) -> int:
         return len(next(iter(self.styles.values())))
 
-    def rows(self, ids: Ids, length: int | None = None, numbers: Ids | None = None) -> tuple[Tensor, Tensor]:
+    def rows(
+        self, ids: Ids, length: int | None = None, numbers: Ids | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As `stored`, in float32."""
         emb, mask = self.stored(ids, length, numbers)
         return emb.float(), mask
@@ -193,7 +220,8 @@ class MixedTexts:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the frozen networks say about a whole source, encoded once: latents, teacher tokens, packed texts, scores of pairs.
+# What the frozen networks say about a whole source, encoded once: latents, teacher tokens, packed
+# texts, scores of pairs.
 #
 # n samples of the source, B rows asked for, L tokens, E width
 
@@ -209,8 +237,8 @@ def _chooser_facts(chooser: Any) -> Any:
     if is_dataclass(chooser) and not isinstance(chooser, type):
         return [type(chooser).__qualname__, asdict(chooser)]
     raise TypeError(
-        f"the cache must know what {type(chooser).__qualname__} chooses: make it a dataclass or give it "
-        f"fingerprint() -> str"
+        f"the cache must know what {type(chooser).__qualname__} chooses: make it a dataclass or"
+        " give it fingerprint() -> str"
     )
 
 
@@ -235,7 +263,10 @@ class Job:
         whose = f" (process {part + 1} of {of})" if of > 1 else ""
         for made, number in enumerate(mine, 1):
             yield number
-            done = f"encoding {self.what}: {min((number + 1) * CHUNK, self.count):,} of {self.count:,}{whose}"
+            done = (
+                f"encoding {self.what}: {min((number + 1) * CHUNK, self.count):,} of"
+                f" {self.count:,}{whose}"
+            )
             if made < len(mine):
                 tally.tell(made, done)
             elif say:
@@ -245,7 +276,8 @@ class Job:
 class Cache:
     """Encodings under one directory, named by source, network, transform and dtype.
 
-    A filtered source reads those of the source that it filters: a run with and without a filter sees the same numbers.
+    A filtered source reads those of the source that it filters: a run with and without a filter
+    sees the same numbers.
     """
 
     def __init__(self, root: Path) -> None:
@@ -255,22 +287,33 @@ class Cache:
         self.reading = Lock()  # a source is read by one thread at a time
 
     def share(self, job: Job, part: int, of: int, say: Say | None = None) -> None:
-        """Make one process's chunks of an entry, for `finished` to complete; chunks that are there are left."""
-        self.store.share(job.kind, job.facts, job.numbers(None if self.quiet else say, part, of), job.chunk)
+        """Make one process's chunks of an entry, for `finished` to complete; chunks that are there
+        are left."""
+        self.store.share(
+            job.kind, job.facts, job.numbers(None if self.quiet else say, part, of), job.chunk
+        )
 
     def finished(self, job: Job, say: Say | None = None) -> dict[str, StoredArray]:
-        """The arrays of an entry; chunks that a killed process left are taken, the others are made."""
+        """The arrays of an entry; chunks that a killed process left are taken, the others are
+        made."""
         with _ahead(job, self.threads) as chunk:
-            return self.store.get(job.kind, job.facts, job.numbers(None if self.quiet else say), chunk)
+            return self.store.get(
+                job.kind, job.facts, job.numbers(None if self.quiet else say), chunk
+            )
 
     def _rows(self, source: Source, job: Job, say: Say | None) -> RowCache:
         """What is encoded of a source of one shape; of a filtered one, what was kept."""
         rows = RowCache(self.finished(job, say)["rows"])
         return rows.taken(source.kept) if isinstance(source, FilteredSource) else rows
 
-    def latents(self, source: Source, codec: Codec, say: Say | None = None) -> RowCache | ShapedCache:
-        """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a quarter."""
-        return _joined([self._rows(part, self.latents_job(part, codec), say) for part in one_shaped(source)])
+    def latents(
+        self, source: Source, codec: Codec, say: Say | None = None
+    ) -> RowCache | ShapedCache:
+        """Latents of every sample (float32); those of a pixel-space codec as bytes, exact and a
+        quarter."""
+        return _joined(
+            [self._rows(part, self.latents_job(part, codec), say) for part in one_shaped(source)]
+        )
 
     def latents_job(self, source: Source, codec: Codec) -> Job:
         source = _pictured(source)
@@ -288,13 +331,19 @@ class Cache:
             if exact:
                 return {"rows": images}
             with torch.no_grad():
-                return {"rows": codec.encode(to_unit(torch.from_numpy(images))).float().cpu().numpy()}
+                return {
+                    "rows": codec.encode(to_unit(torch.from_numpy(images))).float().cpu().numpy()
+                }
 
         return Job("latents", facts, len(source), "latents", chunk)
 
-    def tokens(self, source: Source, teacher: TeacherNetwork, say: Say | None = None) -> RowCache | ShapedCache:
+    def tokens(
+        self, source: Source, teacher: TeacherNetwork, say: Say | None = None
+    ) -> RowCache | ShapedCache:
         """A teacher's patch tokens of every sample (float16)."""
-        return _joined([self._rows(part, self.tokens_job(part, teacher), say) for part in one_shaped(source)])
+        return _joined(
+            [self._rows(part, self.tokens_job(part, teacher), say) for part in one_shaped(source)]
+        )
 
     def tokens_job(self, source: Source, teacher: TeacherNetwork) -> Job:
         source = _pictured(source)
@@ -308,16 +357,24 @@ class Cache:
         def chunk(ids: Ids) -> Arrays:
             with self.reading:
                 images = source.read(ids).images
-            return {"rows": _half(teacher.tokens(to_unit(torch.from_numpy(images))), "teacher tokens")}
+            return {
+                "rows": _half(teacher.tokens(to_unit(torch.from_numpy(images))), "teacher tokens")
+            }
 
         return Job("teacher", facts, len(source), "teacher tokens", chunk)
 
-    def texts(self, source: Source, chooser: Chooser, text: TextEncoder, say: Say | None = None) -> TextCache | MixedTexts:
-        """Embeddings of every prompt that the chooser may give each sample (float16), and of the empty prompt."""
+    def texts(
+        self, source: Source, chooser: Chooser, text: TextEncoder, say: Say | None = None
+    ) -> TextCache | MixedTexts:
+        """Embeddings of every prompt that the chooser may give each sample (float16), and of the
+        empty prompt."""
         unknown = unread(_whole(source), chooser, text) if say else None
         if unknown and say:
             say(unknown)
-        parts = {place: self._texts(source, job, text, say) for place, job in self._style_jobs(source, chooser, text)}
+        parts = {
+            place: self._texts(source, job, text, say)
+            for place, job in self._style_jobs(source, chooser, text)
+        }
         return next(iter(parts.values())) if len(parts) == 1 else MixedTexts(chooser, parts)
 
     def _texts(self, source: Source, job: Job, text: TextEncoder, say: Say | None) -> TextCache:
@@ -326,7 +383,10 @@ class Cache:
         cut = int(np.asarray(arrays["cut"]).sum()) if "cut" in arrays else 0
         if cut and say:
             longest = getattr(text, "longest", 0)
-            say(f"warning: {cut:,} of {len(lengths):,} prompts are longer than {longest} tokens; what is over is cut")
+            say(
+                f"warning: {cut:,} of {len(lengths):,} prompts are longer than {longest} tokens;"
+                " what is over is cut"
+            )
         counts = np.asarray(arrays["wordings"]) if "wordings" in arrays else None
         texts = TextCache(arrays["tokens"], np.cumsum(lengths, dtype=np.int64), empty, counts)
         return texts.taken(source.kept) if isinstance(source, FilteredSource) else texts
@@ -335,9 +395,13 @@ class Cache:
         """An entry for each style that can occur: runs that mix them and runs of one share it."""
         return [job for _, job in self._style_jobs(source, chooser, text)]
 
-    def _style_jobs(self, source: Source, chooser: Chooser, text: TextEncoder) -> list[tuple[int, Job]]:
+    def _style_jobs(
+        self, source: Source, chooser: Chooser, text: TextEncoder
+    ) -> list[tuple[int, Job]]:
         weights = chooser.weights if isinstance(chooser, Chooser) else (1.0,)
-        styles = [(place, one) for place, one in enumerate(one_by_one(chooser)) if weights[place] > 0]
+        styles = [
+            (place, one) for place, one in enumerate(one_by_one(chooser)) if weights[place] > 0
+        ]
         return [(place, self._style_job(_whole(source), style, text)) for place, style in styles]
 
     def _style_job(self, source: Source, chooser: Chooser, text: TextEncoder) -> Job:
@@ -347,7 +411,9 @@ class Cache:
             "source": source.fingerprint(),
             "network": network_hash(text),
             "chooser": _chooser_facts(chooser),
-            "transform": "all wordings, packed, with lengths" if several else "packed, with lengths",
+            "transform": (
+                "all wordings, packed, with lengths" if several else "packed, with lengths"
+            ),
             "dtype": "float16",
         }
 
@@ -362,26 +428,41 @@ class Cache:
                 tokens, mask = packed([prompt for each in choices for prompt in each])
             except ValueError as error:  # a caption that the encoder cannot read
                 raise BadInput(
-                    f"among samples {ids[0]} to {ids[-1]}: {error}", "change the caption, or the text encoder"
+                    f"among samples {ids[0]} to {ids[-1]}: {error}",
+                    "change the caption, or the text encoder",
                 ) from None
             lengths = mask.sum(1).cpu().numpy().astype(np.int32)
             cut = np.array([getattr(text, "cut", 0) - before], np.int32)
             empty = {} if ids[0] else {"empty": packed([""])[0]}  # once, beside the first samples
-            counts = {"wordings": np.array([len(each) for each in choices], np.int32)} if several else {}
+            counts = (
+                {"wordings": np.array([len(each) for each in choices], np.int32)} if several else {}
+            )
             return {"tokens": tokens, "lengths": lengths, "cut": cut, **counts, **empty}
 
-        return Job("texts", facts, len(source), "texts", chunk, abreast=not hasattr(text, "cut"))  # else a count would mix
+        # else a count would mix
+        return Job("texts", facts, len(source), "texts", chunk, abreast=not hasattr(text, "cut"))
 
-    def scores(self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None) -> NDArray[Any]:
-        """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher fits better. Of several
-        styles the mean by weight: which one a reading will get is not known beforehand."""
+    def scores(
+        self, source: Source, chooser: Chooser, asset: str = "score", say: Say | None = None
+    ) -> NDArray[Any]:
+        """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher
+        fits better. Of several styles the mean by weight: which one a reading will get is not known
+        beforehand."""
         weights, styles = np.asarray(chooser.weights), one_by_one(chooser)
         each = [
-            self._scores(source, style, asset, say) for style, weight in zip(styles, weights, strict=True) if weight > 0
+            self._scores(source, style, asset, say)
+            for style, weight in zip(styles, weights, strict=True)
+            if weight > 0
         ]
-        return each[0] if len(each) == 1 else np.average(each, axis=0, weights=weights[weights > 0]).astype(np.float32)
+        return (
+            each[0]
+            if len(each) == 1
+            else np.average(each, axis=0, weights=weights[weights > 0]).astype(np.float32)
+        )
 
-    def _scores(self, source: Source, chooser: Chooser, asset: str, say: Say | None) -> NDArray[Any]:
+    def _scores(
+        self, source: Source, chooser: Chooser, asset: str, say: Say | None
+    ) -> NDArray[Any]:
         scorer = load_scorer(asset)
         facts = {
             "source": source.fingerprint(),
@@ -392,29 +473,49 @@ class Cache:
 
         def chunk(ids: Ids) -> Arrays:
             with self.reading:
-                images, prompts = torch.from_numpy(source.read(ids).images), source.prompts(chooser, ids)
+                images, prompts = (
+                    torch.from_numpy(source.read(ids).images),
+                    source.prompts(chooser, ids),
+                )
             return {"scores": scorer.score(images, prompts).numpy()}
 
-        return np.asarray(self.finished(Job("scores", facts, len(source), "scores", chunk), say)["scores"])
+        return np.asarray(
+            self.finished(Job("scores", facts, len(source), "scores", chunk), say)["scores"]
+        )
 
-    def captions(self, source: Source, style: str, drawn: bool, say: Say | None = None) -> list[str]:
-        """What the shipped captioner writes about each picture of a source; with `drawn`, words by their probability."""
+    def captions(
+        self, source: Source, style: str, drawn: bool, say: Say | None = None
+    ) -> list[str]:
+        """What the shipped captioner writes about each picture of a source; with `drawn`, words by
+        their probability."""
         captioner = load_captioner()
-        facts = {"source": source.fingerprint(), "network": network_hash(captioner), "style": style, "drawn": drawn}
+        facts = {
+            "source": source.fingerprint(),
+            "network": network_hash(captioner),
+            "style": style,
+            "drawn": drawn,
+        }
 
         def chunk(ids: Ids) -> Arrays:
             with self.reading:
                 images = torch.from_numpy(source.read(ids).images)
-            return {"rows": captioner.ids(images, style, word_dice(ids, style) if drawn else None).numpy()}
+            return {
+                "rows": (
+                    captioner.ids(images, style, word_dice(ids, style) if drawn else None).numpy()
+                )
+            }
 
-        rows = self.finished(Job("captions", facts, len(source), f"{style} captions", chunk), say)["rows"]
+        rows = self.finished(Job("captions", facts, len(source), f"{style} captions", chunk), say)[
+            "rows"
+        ]
         return [captioner.text(row) for row in np.asarray(rows).tolist()]
 
 
 @contextmanager
 def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
-    """A job's chunks, several made at a time. One thread makes the whole of a chunk, so that its bits do not depend on how
-    many there are; two that share every operator would also wait for each other at its end."""
+    """A job's chunks, several made at a time. One thread makes the whole of a chunk, so that its
+    bits do not depend on how many there are; two that share every operator would also wait for each
+    other at its end."""
     if threads == 1 or not job.abreast:
         yield job.chunk
         return
@@ -422,7 +523,8 @@ def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
     last, inside = -(-job.count // CHUNK), torch.get_num_threads()
 
     def alone(number: int) -> Arrays:
-        torch.set_num_threads(1)  # of the process, and of this thread's own OpenMP team: both are needed
+        # of the process, and of this thread's own OpenMP team: both are needed
+        torch.set_num_threads(1)
         with torch.no_grad():
             return job.chunk(number)
 

@@ -18,9 +18,11 @@ from fulcrum.networks.text import WorldText, load_text
 from fulcrum.spec.keyed import key, uniform
 
 # --------------------------------------------------------------------------------------------------
-# How well a picture and a caption belong together: a small dual encoder on frozen teacher and text tokens.
+# How well a picture and a caption belong together: a small dual encoder on frozen teacher and text
+# tokens.
 #
-# B pairs, N teacher tokens, L text tokens, E token widths, P = 9 places, Q looks at a caption, D embedding
+# B pairs, N teacher tokens, L text tokens, E token widths, P = 9 places, Q looks at a caption, D
+# embedding
 
 
 SIDE = 32
@@ -28,9 +30,11 @@ READS = ("teacher", "text")  # the shipped parts it stands on
 
 
 class PairScore(nn.Module):
-    """Both sides meet on the unit sphere; `logit` is the log-odds that they belong together (SigLIP, arXiv:2303.15343).
+    """Both sides meet on the unit sphere; `logit` is the log-odds that they belong together
+    (SigLIP, arXiv:2303.15343).
 
-    A sigmoid per pair, not a softmax over a batch: scores of short and long captions are then on one scale.
+    A sigmoid per pair, not a softmax over a batch: scores of short and long captions are then on
+    one scale.
     """
 
     def __init__(
@@ -51,9 +55,13 @@ class PairScore(nn.Module):
             "width": width,
             "reads": dict(reads or {}),
         }
-        self.picture = nn.Sequential(nn.Linear(9 * seen, hidden), nn.SiLU(), nn.Linear(hidden, width))
+        self.picture = nn.Sequential(
+            nn.Linear(9 * seen, hidden), nn.SiLU(), nn.Linear(hidden, width)
+        )
         self.attend = nn.Linear(said, looks)
-        self.caption = nn.Sequential(nn.Linear(looks * said, hidden), nn.SiLU(), nn.Linear(hidden, width))
+        self.caption = nn.Sequential(
+            nn.Linear(looks * said, hidden), nn.SiLU(), nn.Linear(hidden, width)
+        )
         self.scale, self.offset = nn.Parameter(torch.tensor(2.3)), nn.Parameter(torch.tensor(-5.0))
 
     def see(self, pooled: Tensor) -> Tensor:
@@ -61,8 +69,10 @@ class PairScore(nn.Module):
         return F.normalize(self.picture(pooled), dim=-1)
 
     def read(self, emb: Tensor, mask: Tensor) -> Tensor:
-        """Text tokens (B, L, E) -> (B, D), unit length: each look takes a weighted mean of the tokens."""
-        weight = self.attend(emb).masked_fill(~mask[..., None], -torch.inf).softmax(dim=1)  # (B, L, Q)
+        """Text tokens (B, L, E) -> (B, D), unit length: each look takes a weighted mean of the
+        tokens."""
+        # (B, L, Q)
+        weight = self.attend(emb).masked_fill(~mask[..., None], -torch.inf).softmax(dim=1)
         looked = torch.einsum("blq,ble->bqe", weight, emb).flatten(1)  # (B, Q * E)
         return F.normalize(self.caption(looked), dim=-1)
 
@@ -78,7 +88,8 @@ def by_place(tokens: Tensor) -> Tensor:
 
 
 class Scorer(nn.Module):
-    """Pictures and prompts in, log-odds out: the dual encoder with the frozen parts that it reads."""
+    """Pictures and prompts in, log-odds out: the dual encoder with the frozen parts that it
+    reads."""
 
     def __init__(self, pair: PairScore, teacher: Teacher, text: WorldText) -> None:
         super().__init__()
@@ -89,8 +100,11 @@ class Scorer(nn.Module):
     def score(self, images: Tensor, prompts: Sequence[str]) -> Tensor:
         """Images (B, 3, S, S) uint8 and B prompts -> (B,): higher fits better."""
         if len(images) != len(prompts):
-            raise ValueError(f"one prompt per picture: expected {len(images)}, found {len(prompts)}")
-        seen = self.pair.see(by_place(self.teacher.tokens(to_side(to_unit(images), SIDE))))  # (B, D)
+            raise ValueError(
+                f"one prompt per picture: expected {len(images)}, found {len(prompts)}"
+            )
+        # (B, D)
+        seen = self.pair.see(by_place(self.teacher.tokens(to_side(to_unit(images), SIDE))))
         read = self.pair.read(*self.text.encode(prompts))
         return self.pair.logit((seen * read).sum(-1))
 
@@ -101,7 +115,8 @@ def load_score(name: str = "score", folder: Path | None = None) -> PairScore:
     stale = [part for part, known in pair.config["reads"].items() if asset_hash(part) != known]  # type: ignore[attr-defined]
     if stale:
         raise AssetError(
-            f"the part {name!r} was trained on another {' and '.join(stale)} than the one that is here",
+            f"the part {name!r} was trained on another {' and '.join(stale)} than the one that is"
+            " here",
             f"in a clone, run: python -m tools.assets --only {name}",
         )
     return pair
@@ -115,9 +130,9 @@ def load_scorer(name: str = "score") -> Scorer:
 # --------------------------------------------------------------------------------------------------
 # The world's captioner: pixels in, words out, in four styles; nobody tells it the scene.
 #
-# A small convolutional eye looks at the nine places and at the whole; its ten tokens stand before the words, and a causal
-# transformer goes on from them, as in LLaVA (arXiv:2304.08485). It was trained from pictures to words, and reads the embedded
-# world only.
+# A small convolutional eye looks at the nine places and at the whole; its ten tokens stand before
+# the words, and a causal transformer goes on from them, as in LLaVA (arXiv:2304.08485). It was
+# trained from pictures to words, and reads the embedded world only.
 #
 # B pictures, V = 10 tokens of the eye, L words, C channels, D width
 
@@ -127,7 +142,8 @@ CELLS = 8  # the eye's last grid, along each side
 BANDS = 4  # of the whole picture, from top to bottom: backgrounds differ between above and below
 PAD, END = 0, 1  # then one start for each style, then the words
 MARKS = (".", ",")
-SURER = 2.0  # words are drawn at half the temperature: 36 instead of 29 captions of 100 told every object right
+# words are drawn at half the temperature: 36 instead of 29 captions of 100 told every object right
+SURER = 2.0
 DICE = 64  # more than any caption has words
 TOGETHER = 128  # pictures that are written about at a time
 Past = tuple[Tensor, Tensor] | None  # of one layer: keys and values of all tokens so far
@@ -136,12 +152,18 @@ Past = tuple[Tensor, Tensor] | None  # of one layer: keys and values of all toke
 def spelled(tokens: Sequence[str]) -> str:
     """Words to a text: marks close up to the word before, sentences begin with a capital."""
     text = " ".join(tokens).replace(" ,", ",").replace(" .", ".")
-    return ". ".join(part[:1].upper() + part[1:] for part in text.split(". ")) if text.endswith(".") else text
+    return (
+        ". ".join(part[:1].upper() + part[1:] for part in text.split(". "))
+        if text.endswith(".")
+        else text
+    )
 
 
 def _conv(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU()
+        nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(outside),
+        nn.ReLU(),
     )
 
 
@@ -153,15 +175,23 @@ def _windows() -> Tensor:
 
 
 class Eye(nn.Module):
-    """(B, 3, 32, 32) in [-1, 1] -> (B, V, D): one token for each place, one for the whole picture."""
+    """(B, 3, 32, 32) in [-1, 1] -> (B, V, D): one token for each place, one for the whole
+    picture."""
 
     def __init__(self, width: int, fine: int, coarse: int) -> None:
         super().__init__()
         self.enter = _conv(3, 24)
-        self.fine = nn.Sequential(_conv(24, fine, stride=2), _conv(fine, fine), _conv(fine, fine))  # 16 x 16
-        self.coarse = nn.Sequential(_conv(fine, coarse, stride=2), _conv(coarse, coarse), _conv(coarse, coarse))  # 8 x 8
+        # 16 x 16
+        self.fine = nn.Sequential(_conv(24, fine, stride=2), _conv(fine, fine), _conv(fine, fine))
+        # 8 x 8
+        self.coarse = nn.Sequential(
+            _conv(fine, coarse, stride=2), _conv(coarse, coarse), _conv(coarse, coarse)
+        )
         self.look = nn.Parameter(_windows())
-        self.place, self.whole = nn.Linear(2 * coarse, width), nn.Linear(BANDS * (fine + coarse), width)
+        self.place, self.whole = (
+            nn.Linear(2 * coarse, width),
+            nn.Linear(BANDS * (fine + coarse), width),
+        )
         self.where = nn.Parameter(torch.randn(10, width) * 0.5)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -170,12 +200,15 @@ class Eye(nn.Module):
         coarse = self.coarse(fine)  # (B, C, 8, 8)
         cells = coarse.flatten(2).transpose(1, 2)  # (B, 64, C)
         looked = (self.look.softmax(-1) @ cells).unflatten(1, (9, 2)).flatten(2)  # (B, 9, 2C)
-        bands = torch.cat([F.adaptive_avg_pool2d(maps, (BANDS, 1)).flatten(1) for maps in (fine, coarse)], dim=1)
+        bands = torch.cat(
+            [F.adaptive_avg_pool2d(maps, (BANDS, 1)).flatten(1) for maps in (fine, coarse)], dim=1
+        )
         return torch.cat([self.place(looked), self.whole(bands)[:, None]], dim=1) + self.where
 
 
 class CausalBlock(nn.Module):
-    """Attention to all that came before, then two linear layers; the past is handed on from word to word."""
+    """Attention to all that came before, then two linear layers; the past is handed on from word to
+    word."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -186,11 +219,14 @@ class CausalBlock(nn.Module):
 
     def forward(self, h: Tensor, past: Past, mask: Tensor | None) -> tuple[Tensor, Past]:
         q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.before(h)).chunk(3, dim=-1)
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.before(h)).chunk(3, dim=-1)
         )
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-        h = h + self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2))
+        h = h + self.out(
+            F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        )
         return h + self.fall(F.silu(self.rise(self.between(h)))), (k, v)
 
 
@@ -223,7 +259,8 @@ class WorldCaptioner(nn.Module):
         return 2 + list(self.styles).index(style)
 
     def forward(self, seen: Tensor, ids: Tensor) -> Tensor:
-        """What the eye saw (B, V, D) and words (B, L), the style's start first -> logits of what follows (B, L, words)."""
+        """What the eye saw (B, V, D) and words (B, L), the style's start first -> logits of what
+        follows (B, L, words)."""
         h = torch.cat([seen, self.embed(ids) + self.position[: ids.shape[1]]], dim=1)
         mask = torch.ones(h.shape[1], h.shape[1], dtype=torch.bool, device=h.device).tril()
         mask[: seen.shape[1], : seen.shape[1]] = True  # what is seen is seen at once
@@ -233,8 +270,8 @@ class WorldCaptioner(nn.Module):
 
     @torch.no_grad()
     def write(self, images: Tensor, style: str, dice: Tensor | None = None) -> list[str]:
-        """Images (B, 3, S, S) uint8 -> a caption each: the likeliest words, or with `dice` (B, words) in [0, 1) drawn ones,
-        so that one thing is told in several ways."""
+        """Images (B, 3, S, S) uint8 -> a caption each: the likeliest words, or with `dice` (B,
+        words) in [0, 1) drawn ones, so that one thing is told in several ways."""
         return [self.text(row) for row in self.ids(images, style, dice).tolist()]
 
     def text(self, ids: Sequence[int]) -> str:
@@ -254,7 +291,10 @@ class WorldCaptioner(nn.Module):
         return ids
 
     def _written(self, seen: Tensor, style: str, dice: Tensor | None) -> Tensor:
-        most, last = self.styles[style], torch.full((len(seen),), self.start(style), device=seen.device)
+        most, last = (
+            self.styles[style],
+            torch.full((len(seen),), self.start(style), device=seen.device),
+        )
         past: list[Past] = [None] * len(self.blocks)
         ids, ended = [], torch.zeros_like(last, dtype=torch.bool)
         for place in range(most):
@@ -282,14 +322,19 @@ class WorldCaptioner(nn.Module):
 
 
 def _drawn(logits: Tensor, dice: Tensor) -> Tensor:
-    """(B,) the word at the place of each die among the summed probabilities, sharpened: wordings that are alike likely stay
-    so, and what is unlikely in the picture is hardly ever said."""
+    """(B,) the word at the place of each die among the summed probabilities, sharpened: wordings
+    that are alike likely stay so, and what is unlikely in the picture is hardly ever said."""
     summed = (SURER * logits.double()).softmax(-1).cumsum(-1)
-    return (summed <= dice[:, None].to(summed) * summed[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
+    return (
+        (summed <= dice[:, None].to(summed) * summed[:, -1:])
+        .sum(-1)
+        .clamp(max=logits.shape[-1] - 1)
+    )
 
 
 def word_dice(numbers: NDArray[np.integer[Any]], style: str) -> Tensor:
-    """(B, words) in [0, 1): a die for each word of a caption, by the picture's number and the style alone."""
+    """(B, words) in [0, 1): a die for each word of a caption, by the picture's number and the style
+    alone."""
     return torch.from_numpy(uniform(key("caption words", style, np.asarray(numbers)), DICE))
 
 

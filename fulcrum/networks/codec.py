@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from fulcrum.files.shipped import load
 
 # --------------------------------------------------------------------------------------------------
-# Encoder and decoder with the graph and parameter names of diffusers' AutoencoderKL, so that either loads the other's
-# weights; without attention in the middle, and in PyTorch alone.
+# Encoder and decoder with the graph and parameter names of diffusers' AutoencoderKL, so that either
+# loads the other's weights; without attention in the middle, and in PyTorch alone.
 #
-# B batch, H W pixels, C latent channels, w0 w1 w2 widths of the levels: each level but the last halves the sides
+# B batch, H W pixels, C latent channels, w0 w1 w2 widths of the levels: each level but the last
+# halves the sides
 #
 #     encoder   3 -> w0 at H -> w1 at H/2 -> w2 at H/4 -> two blocks -> 2C
 #     decoder   C -> w2 at H/4 -> two blocks -> w2 -> w1 at H/2 -> w0 at H -> 3
@@ -27,7 +28,8 @@ EPS = 1e-6  # of every group norm
 
 
 class ResnetBlock(nn.Module):
-    """x + conv(silu(norm(conv(silu(norm(x)))))), with a 1 x 1 convolution on x where the width changes."""
+    """x + conv(silu(norm(conv(silu(norm(x)))))), with a 1 x 1 convolution on x where the width
+    changes."""
 
     def __init__(self, before: int, width: int, groups: int) -> None:
         super().__init__()
@@ -44,7 +46,8 @@ class ResnetBlock(nn.Module):
 
 
 class Downsample(nn.Module):
-    """A convolution of stride 2; the border is padded on the right and at the bottom alone, as diffusers does it."""
+    """A convolution of stride 2; the border is padded on the right and at the bottom alone, as
+    diffusers does it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -71,7 +74,9 @@ class Level(nn.Module):
     def __init__(self, before: int, width: int, layers: int, groups: int) -> None:
         super().__init__()
         widths = [before] + [width] * layers
-        self.resnets = nn.ModuleList(ResnetBlock(one, other, groups) for one, other in pairwise(widths))
+        self.resnets = nn.ModuleList(
+            ResnetBlock(one, other, groups) for one, other in pairwise(widths)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.resnets:
@@ -153,7 +158,8 @@ class LatentDecoder(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------
-# Codecs: pictures to latents and back.  KLCodec is a small AutoencoderKL of stride 4 (see autoencoder_kl).
+# Codecs: pictures to latents and back.  KLCodec is a small AutoencoderKL of stride 4 (see
+# autoencoder_kl).
 #
 # B batch, H W pixels, h w latent cells (H/4, W/4), C latent channels
 #
@@ -162,7 +168,8 @@ class LatentDecoder(nn.Module):
 
 
 LOG_VARIANCE = (-30.0, 20.0)  # diffusers clamps there too
-CACHED = 2**16  # pixels that a CPU encodes at a time (64 pictures of 32 px): what they become stays in its cache
+# pixels that a CPU encodes at a time (64 pictures of 32 px): what they become stays in its cache
+CACHED = 2**16
 
 
 def _check(pixels: Tensor, stride: int) -> None:
@@ -172,7 +179,7 @@ def _check(pixels: Tensor, stride: int) -> None:
     if height % stride or width % stride:
         raise ValueError(
             f"this codec needs sides that are multiples of {stride}, found {height} x {width}; "
-            f"resize or crop the pictures first"
+            "resize or crop the pictures first"
         )
 
 
@@ -191,15 +198,26 @@ class IdentityCodec(nn.Module):
 
 
 class KLCodec(nn.Module):
-    """Stride 4; `encode` gives the posterior's mean. The shipped ones are normalised: zero mean and unit variance per
-    channel, folded into `quant_conv` and `post_quant_conv`."""
+    """Stride 4; `encode` gives the posterior's mean. The shipped ones are normalised: zero mean and
+    unit variance per channel, folded into `quant_conv` and `post_quant_conv`."""
 
     stride = 4
 
-    def __init__(self, channels: int = 8, widths: Sequence[int] = (16, 32, 64), layers: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self,
+        channels: int = 8,
+        widths: Sequence[int] = (16, 32, 64),
+        layers: int = 1,
+        groups: int = 1,
+    ) -> None:
         super().__init__()
         self.channels = channels
-        self.config: dict[str, Any] = {"channels": channels, "widths": list(widths), "layers": layers, "groups": groups}
+        self.config: dict[str, Any] = {
+            "channels": channels,
+            "widths": list(widths),
+            "layers": layers,
+            "groups": groups,
+        }
         self.encoder = LatentEncoder(channels, widths, layers, groups)
         self.decoder = LatentDecoder(channels, widths, layers, groups)
         self.quant_conv = nn.Conv2d(2 * channels, 2 * channels, 1)
@@ -209,7 +227,9 @@ class KLCodec(nn.Module):
     def posterior(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Raw mean and log variance, both (B, C, h, w): what training the codec needs."""
         _check(pixels, self.stride)
-        moments = self.quant_conv(self.encoder(pixels.contiguous(memory_format=torch.channels_last)))
+        moments = self.quant_conv(
+            self.encoder(pixels.contiguous(memory_format=torch.channels_last))
+        )
         mean, log_variance = moments.chunk(2, dim=1)
         return mean, log_variance.clamp(*LOG_VARIANCE)
 
@@ -228,18 +248,29 @@ class KLCodec(nn.Module):
         """(B, 3, H, W) in [-1, 1] -> (B, C, h, w), about unit variance per channel."""
         _check(pixels, self.stride)
         pixels = pixels.to(self.quant_conv.weight.device)
-        together = max(1, CACHED // pixels[0, 0].numel()) if pixels.is_cpu and len(pixels) else len(pixels) or 1
-        return torch.cat([self.normalised(self.posterior(part)[0]) for part in torch.split(pixels, together)])
+        together = (
+            max(1, CACHED // pixels[0, 0].numel())
+            if pixels.is_cpu and len(pixels)
+            else len(pixels) or 1
+        )
+        return torch.cat(
+            [self.normalised(self.posterior(part)[0]) for part in torch.split(pixels, together)]
+        )
 
     def decode(self, latents: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at `to_bytes`."""
+        """(B, C, h, w) -> (B, 3, H, W), not clipped: a loss may want the excess, a picture clips at
+        `to_bytes`."""
         if latents.ndim != 4 or latents.shape[1] != self.channels:
-            raise ValueError(f"expected latents of shape (B, {self.channels}, h, w), found {tuple(latents.shape)}")
+            raise ValueError(
+                f"expected latents of shape (B, {self.channels}, h, w), found"
+                f" {tuple(latents.shape)}"
+            )
         return self.raw_decode(self.restored(latents)).contiguous()
 
     @torch.no_grad()
     def fold(self, shift: Tensor, scale: Tensor) -> None:
-        """Build (mean - shift) * scale, both (C,), into the layers next to the latent: what comes back stays the same."""
+        """Build (mean - shift) * scale, both (C,), into the layers next to the latent: what comes
+        back stays the same."""
         into, back, rows = self.quant_conv, self.post_quant_conv, slice(self.channels)
         if into.bias is None or back.bias is None:
             raise ValueError("a layer without bias cannot take up a shift")
@@ -277,8 +308,9 @@ class KLCodec(nn.Module):
 
 
 class TunedCodec(KLCodec):
-    """A codec that is trained with the denoiser. Shift and scale follow its latents and are constant within a step:
-    normalising by a batch's own statistics would make a picture's latent depend on its batch mates."""
+    """A codec that is trained with the denoiser. Shift and scale follow its latents and are
+    constant within a step: normalising by a batch's own statistics would make a picture's latent
+    depend on its batch mates."""
 
     keep: float = 0.99  # of the running statistics, each step
     rate: float = 1.0  # of its learning rate to the run's
@@ -288,8 +320,10 @@ class TunedCodec(KLCodec):
         super().__init__(**config)
         self.shift: Tensor
         self.scale: Tensor
-        self.register_buffer("shift", torch.zeros(1, self.channels, 1, 1))  # running mean of the raw latent
-        self.register_buffer("scale", torch.ones(1, self.channels, 1, 1))  # 1 / its running deviation
+        # running mean of the raw latent
+        self.register_buffer("shift", torch.zeros(1, self.channels, 1, 1))
+        # 1 / its running deviation
+        self.register_buffer("scale", torch.ones(1, self.channels, 1, 1))
 
     @classmethod
     def begin(cls, asset: str, keep: float, rate: float) -> TunedCodec:
@@ -303,9 +337,18 @@ class TunedCodec(KLCodec):
 
     @property
     def parameter_roles(self) -> dict[str, str]:
-        """Kernels are no matrices of a block: what reads pixels is an embedding, what writes them a head."""
-        kinds = {"encoder": "embed", "quant_conv": "embed", "post_quant_conv": "head", "decoder": "head"}
-        return {name: "vector" if value.ndim == 1 else kinds[name.split(".")[0]] for name, value in self.named_parameters()}
+        """Kernels are no matrices of a block: what reads pixels is an embedding, what writes them a
+        head."""
+        kinds = {
+            "encoder": "embed",
+            "quant_conv": "embed",
+            "post_quant_conv": "head",
+            "decoder": "head",
+        }
+        return {
+            name: "vector" if value.ndim == 1 else kinds[name.split(".")[0]]
+            for name, value in self.named_parameters()
+        }
 
     def normalised(self, raw: Tensor) -> Tensor:
         return ((raw - self.shift) * self.scale).contiguous()
@@ -314,7 +357,11 @@ class TunedCodec(KLCodec):
         return latents / self.scale + self.shift
 
     def folded(self) -> KLCodec:
-        own = {name: value for name, value in self.state_dict().items() if name not in ("shift", "scale")}
+        own = {
+            name: value
+            for name, value in self.state_dict().items()
+            if name not in ("shift", "scale")
+        }
         codec = KLCodec(**self.config)
         codec.load_state_dict(own)
         codec.fold(self.shift.flatten().cpu(), self.scale.flatten().cpu())
@@ -322,7 +369,8 @@ class TunedCodec(KLCodec):
 
     @torch.no_grad()
     def settle(self, moments: Tensor) -> None:
-        """Move shift and scale towards a batch whose raw means have these `moments`, (2, C): mean and mean square."""
+        """Move shift and scale towards a batch whose raw means have these `moments`, (2, C): mean
+        and mean square."""
         mean, square = moments.double().reshape(2, *self.shift.shape)
         old = self.shift.double()
         shift = torch.lerp(mean, old, self.keep)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fulcrum.networks.text import WorldText
 
 
-LOOKED_AT, LOOKED_AT_SIZE = 64, 32  # pictures, and pixels on a side, that a deviation is measured on
+# pictures, and pixels on a side, that a deviation is measured on
+LOOKED_AT, LOOKED_AT_SIZE = 64, 32
 
 
 class KL(slots.CodecFiller):
@@ -45,8 +46,9 @@ class KL(slots.CodecFiller):
             raise ValueError(f"the part '{self.asset}' is a {about['kind']}, not a KL codec")
         if about["config"]["channels"] != self.channels:
             raise ValueError(
-                f"the codec '{self.asset}' has {about['config']['channels']} channels, not {self.channels}; "
-                f"write kl_codec(asset={self.asset}, channels={about['config']['channels']})"
+                f"the codec '{self.asset}' has {about['config']['channels']} channels, not"
+                f" {self.channels}; write kl_codec(asset={self.asset},"
+                f" channels={about['config']['channels']})"
             )
         return self
 
@@ -59,8 +61,16 @@ class KL(slots.CodecFiller):
         """As its card says, over the channels; of a user's pictures as of the world's real ones."""
         from fulcrum.files.shipped import card
 
-        channels = card(self.asset).get("quality", {}).get(f"latent_std_{getattr(source, 'domain', 'real')}")
-        return round(sqrt(sum(value**2 for value in channels) / len(channels)), 3) if channels else None
+        channels = (
+            card(self.asset)
+            .get("quality", {})
+            .get(f"latent_std_{getattr(source, 'domain', 'real')}")
+        )
+        return (
+            round(sqrt(sum(value**2 for value in channels) / len(channels)), 3)
+            if channels
+            else None
+        )
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.files.shipped import asset_hash
@@ -69,7 +79,8 @@ class KL(slots.CodecFiller):
 
 
 class TunedKL(KL):
-    """Starts as the embedded codec and is trained with the denoiser; its statistics follow what it says."""
+    """Starts as the embedded codec and is trained with the denoiser; its statistics follow what it
+    says."""
 
     kind: ClassVar[str] = "tuned_kl"
     trained: ClassVar[bool] = True
@@ -84,11 +95,14 @@ class TunedKL(KL):
         return {"noise": Normal()}  # of a sample, in the latent's shape
 
     def build(self, ctx: Any) -> "TunedCodec":
-        """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the run is."""
+        """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the
+        run is."""
         from fulcrum.networks.codec import TunedCodec
 
         steps = 1.0 if ctx is None else ctx.run.budget.images / ctx.run.budget.batch
-        codec = TunedCodec.begin(self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio)
+        codec = TunedCodec.begin(
+            self.asset, keep=0.5 ** (1 / max(self.half_life * steps, 1.0)), rate=self.lr_ratio
+        )
         codec.sampled = self.sampled
         return codec
 
@@ -106,7 +120,8 @@ class Pixels(slots.CodecFiller):
         return IdentityCodec()
 
     def deviation(self, source: slots.SourceFiller) -> float | None:
-        """Of the world's pixels in [-1, 1]. A user's pictures may be elsewhere when a run is drawn with: not measured."""
+        """Of the world's pixels in [-1, 1]. A user's pictures may be elsewhere when a run is drawn
+        with: not measured."""
         return _pixel_deviation(source) if getattr(source, "has_scenes", True) else None
 
 
@@ -136,8 +151,8 @@ class EmbeddedText(slots.TextFiller):
 
 
 class FolderCodec(slots.CodecFiller):
-    """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The key holds the hash of
-    its files, not where they lie."""
+    """An autoencoder of diffusers, from a folder or a hub id; without a path only described. The
+    key holds the hash of its files, not where they lie."""
 
     kind: ClassVar[str] = "pretrained_codec"
     stride: Width
@@ -161,14 +176,17 @@ class FolderCodec(slots.CodecFiller):
         return load_codec(self.path, self.stride, self.channels, self.network)
 
     def deviation(self, source: slots.SourceFiller) -> float | None:
-        """One: scale and shift of its config are its authors' measure, and a loaded one says how near it comes."""
+        """One: scale and shift of its config are its authors' measure, and a loaded one says how
+        near it comes."""
         return 1.0
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.networks.pretrained.config_facts import CODEC_PARTS
         from fulcrum.networks.pretrained.folder import content_hash, locate
 
-        return {"pretrained:codec": content_hash(locate(self.path, CODEC_PARTS))} if self.path else {}
+        return (
+            {"pretrained:codec": content_hash(locate(self.path, CODEC_PARTS))} if self.path else {}
+        )
 
     def identity(self) -> dict[str, Any]:
         sizes = {"stride": self.stride, "channels": self.channels}
@@ -176,7 +194,8 @@ class FolderCodec(slots.CodecFiller):
 
 
 class FolderText(slots.TextFiller):
-    """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path only described."""
+    """A text encoder of transformers with its tokenizer, from a folder or a hub id; without a path
+    only described."""
 
     kind: ClassVar[str] = "pretrained_text"
     width: Width
@@ -193,13 +212,16 @@ class FolderText(slots.TextFiller):
 
     def build(self, ctx: Any) -> "PretrainedText":
         if not self.path:
-            raise BadInput(f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text"))
+            raise BadInput(
+                f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text")
+            )
         from fulcrum.networks.pretrained.text import load_text
 
         return load_text(self.path, self.width, self.max_tokens)
 
     def most_tokens(self) -> int:
-        """Of a prompt: no more than the folder's network and tokenizer take, as far as the folder is here."""
+        """Of a prompt: no more than the folder's network and tokenizer take, as far as the folder
+        is here."""
         from fulcrum.networks.pretrained.config_facts import TEXT_PARTS, text_limit
         from fulcrum.networks.pretrained.folder import locate
 
@@ -220,7 +242,10 @@ class FolderText(slots.TextFiller):
         return {"pretrained:text": content_hash(folder, tokenizer_files(folder))}
 
     def identity(self) -> dict[str, Any]:
-        return {"width": self.width, **({"max_tokens": self.max_tokens} if self.path else {"name": self.name})}
+        return {
+            "width": self.width,
+            **({"max_tokens": self.max_tokens} if self.path else {"name": self.name}),
+        }
 
 
 class FolderTeacher(slots.TeacherFiller):
@@ -235,13 +260,19 @@ class FolderTeacher(slots.TeacherFiller):
     @model_validator(mode="before")
     @classmethod
     def _from_folder(cls, given: Any) -> Any:
-        from fulcrum.networks.pretrained.config_facts import TEACHER_PARTS, completed, fitting_teacher
+        from fulcrum.networks.pretrained.config_facts import (
+            TEACHER_PARTS,
+            completed,
+            fitting_teacher,
+        )
 
         return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
 
     def build(self, ctx: Any) -> "PretrainedTeacher":
         if not self.path:
-            raise BadInput(f"the teacher '{self.name}' does not travel with Fulcrum", _by_lever(self.name))
+            raise BadInput(
+                f"the teacher '{self.name}' does not travel with Fulcrum", _by_lever(self.name)
+            )
         from fulcrum.networks.pretrained.teacher import load_teacher
 
         return load_teacher(self.path, self.width, self.patch)
@@ -250,7 +281,11 @@ class FolderTeacher(slots.TeacherFiller):
         from fulcrum.networks.pretrained.config_facts import TEACHER_PARTS
         from fulcrum.networks.pretrained.folder import content_hash, locate
 
-        return {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))} if self.path else {}
+        return (
+            {f"pretrained:teacher:{self.name}": content_hash(locate(self.path, TEACHER_PARTS))}
+            if self.path
+            else {}
+        )
 
     def identity(self) -> dict[str, Any]:
         instead = {"instead_of": self.instead_of} if self.instead_of else {}
@@ -259,22 +294,27 @@ class FolderTeacher(slots.TeacherFiller):
 
 def _give(slot: str) -> str:
     return (
-        f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or hub:org/name to ask the "
-        f"hub\n  this recipe needs both, encode.codec.path and encode.text.path, unless it trains on pixels; "
-        f"to train with embedded parts use pocket or pocket_pixels\n  a part that a lever names gets its folder there: "
-        f"{_by_lever('flux2_codec')}"
+        f"give its folder: --set encode.{slot}.path=FOLDER (what save_pretrained writes), or"
+        " hub:org/name to ask the hub\n  this recipe needs both, encode.codec.path and"
+        " encode.text.path, unless it trains on pixels; to train with embedded parts use pocket or"
+        " pocket_pixels\n  a part that a lever names gets its folder there:"
+        f" {_by_lever('flux2_codec')}"
     )
 
 
 def _by_lever(name: str) -> str:
-    return f"{name}(path='FOLDER'), FOLDER what save_pretrained writes, or hub:org/name to ask the hub"
+    return (
+        f"{name}(path='FOLDER'), FOLDER what save_pretrained writes, or hub:org/name to ask the hub"
+    )
 
 
-WORLD_TEACHERS = {"world": "teacher", "supervised": "teacher_supervised"}  # what levers call them, and their assets
+# what levers call them, and their assets
+WORLD_TEACHERS = {"world": "teacher", "supervised": "teacher_supervised"}
 
 
 class WorldTeacher(slots.TeacherFiller):
-    """An embedded vision teacher: one token per 4 x 4 pixels. The default has never been told what a picture shows."""
+    """An embedded vision teacher: one token per 4 x 4 pixels. The default has never been told what
+    a picture shows."""
 
     kind: ClassVar[str] = "world_teacher"
     world_only: ClassVar[bool] = True

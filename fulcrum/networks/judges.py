@@ -12,9 +12,11 @@ from fulcrum.files.shipped import load
 from fulcrum.networks.network_hash import to_side, to_unit
 
 # --------------------------------------------------------------------------------------------------
-# The frozen judges of the metrics: what stands where (AttributeJudge), and features for distances (FeatureNet).
+# The frozen judges of the metrics: what stands where (AttributeJudge), and features for distances
+# (FeatureNet).
 #
-# Neither is the teacher, neither saw the teacher: a score must not reward agreement with what trained the model.
+# Neither is the teacher, neither saw the teacher: a score must not reward agreement with what
+# trained the model.
 #
 # B batch, P = 9 places, K classes of an attribute, C channels, d features
 
@@ -23,7 +25,9 @@ SIDE = 32
 
 
 def _conv(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outside))
+    return nn.Sequential(
+        nn.Conv2d(inside, outside, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(outside)
+    )
 
 
 class JudgeBlock(nn.Module):
@@ -38,9 +42,12 @@ class JudgeBlock(nn.Module):
 
 
 class AttributeJudge(nn.Module):
-    """Says for each of the nine places whether an object stands there, and its shape, colour, texture and size."""
+    """Says for each of the nine places whether an object stands there, and its shape, colour,
+    texture and size."""
 
-    def __init__(self, classes: Mapping[str, int], fine: int = 40, coarse: int = 80, hidden: int = 128) -> None:
+    def __init__(
+        self, classes: Mapping[str, int], fine: int = 40, coarse: int = 80, hidden: int = 128
+    ) -> None:
         super().__init__()
         self.config = {"classes": dict(classes), "fine": fine, "coarse": coarse, "hidden": hidden}
         self.classes = dict(classes)
@@ -50,7 +57,9 @@ class AttributeJudge(nn.Module):
         self.look = nn.Parameter(_windows())  # (2P, 64): where each place looks
         self.mix = nn.Linear(2 * coarse, hidden)
         self.place = nn.Parameter(torch.zeros(9, hidden))
-        self.heads = nn.ModuleDict({name: nn.Linear(hidden, count) for name, count in self.classes.items()})
+        self.heads = nn.ModuleDict(
+            {name: nn.Linear(hidden, count) for name, count in self.classes.items()}
+        )
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
@@ -65,12 +74,14 @@ class AttributeJudge(nn.Module):
 
     @torch.no_grad()
     def judge(self, images: Tensor, span: tuple[float, float] | None = None) -> dict[str, Tensor]:
-        """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B, P, K)}."""
+        """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B,
+        P, K)}."""
         return self(to_side(to_unit(images.to(self.place.device), span), SIDE))  # type: ignore[no-any-return]
 
 
 def _windows() -> Tensor:
-    """Two looks per place, as logits over the 8 x 8 cells: a narrow and a wide bell around the place's centre."""
+    """Two looks per place, as logits over the 8 x 8 cells: a narrow and a wide bell around the
+    place's centre."""
     centre = torch.tensor(CENTRES) * 8 - 0.5
     cell = torch.arange(8.0)
     near = (cell[None, :] - centre[:, None]) ** 2  # (3, 8)
@@ -79,22 +90,45 @@ def _windows() -> Tensor:
 
 
 class FeatureNet(nn.Module):
-    """Plain convolution stack; features are its pooled activations, reduced to the d leading whitened directions.
+    """Plain convolution stack; features are its pooled activations, reduced to the d leading
+    whitened directions.
 
-    It is trained to answer questions (`asked`), its features are never fitted to them: whitened on real pictures, each
-    direction counts alike, so that a distance sees blur and grain as well as content and layout.
+    It is trained to answer questions (`asked`), its features are never fitted to them: whitened on
+    real pictures, each direction counts alike, so that a distance sees blur and grain as well as
+    content and layout.
     """
 
     def __init__(
-        self, places: Mapping[str, int], whole: Mapping[str, int], features: int = 64, fine: int = 40, middle: int = 80
+        self,
+        places: Mapping[str, int],
+        whole: Mapping[str, int],
+        features: int = 64,
+        fine: int = 40,
+        middle: int = 80,
     ) -> None:
         super().__init__()
-        self.config = {"places": dict(places), "whole": dict(whole), "features": features, "fine": fine, "middle": middle}
-        self.enter = nn.Sequential(nn.Conv2d(12, fine, 5, padding=2, bias=False), nn.BatchNorm2d(fine))
-        self.down, self.deep, self.wide = _conv(fine, middle, stride=2), _conv(middle, middle), _conv(middle, middle)
-        self.places = nn.ModuleDict({name: nn.Linear(middle, count) for name, count in places.items()})
+        self.config = {
+            "places": dict(places),
+            "whole": dict(whole),
+            "features": features,
+            "fine": fine,
+            "middle": middle,
+        }
+        self.enter = nn.Sequential(
+            nn.Conv2d(12, fine, 5, padding=2, bias=False), nn.BatchNorm2d(fine)
+        )
+        self.down, self.deep, self.wide = (
+            _conv(fine, middle, stride=2),
+            _conv(middle, middle),
+            _conv(middle, middle),
+        )
+        self.places = nn.ModuleDict(
+            {name: nn.Linear(middle, count) for name, count in places.items()}
+        )
         self.statistics = 2 * (fine + middle)
-        self.whole = nn.ModuleDict({name: nn.Linear(self.statistics, count) for name, count in whole.items()})
+        self.whole = nn.ModuleDict(
+            {name: nn.Linear(self.statistics, count) for name, count in whole.items()}
+        )
         self.centre: Tensor
         self.project: Tensor
         pooled = self.statistics + 9 * middle
@@ -103,17 +137,22 @@ class FeatureNet(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, 3, 32, 32) in [-1, 1] -> statistics of the whole picture (B, S) and activations by place (B, P, C)."""
-        h = F.pixel_unshuffle(pixels, 2).contiguous(memory_format=torch.channels_last)  # (B, 12, 16, 16)
+        """(B, 3, 32, 32) in [-1, 1] -> statistics of the whole picture (B, S) and activations by
+        place (B, P, C)."""
+        # (B, 12, 16, 16)
+        h = F.pixel_unshuffle(pixels, 2).contiguous(memory_format=torch.channels_last)
         fine = F.relu(self.enter(h))
         h = F.relu(self.down(fine))  # (B, C, 8, 8)
         h = h + F.relu(self.deep(h))
         h = h + F.relu(self.wide(h))
-        whole = [part(maps.flatten(2), dim=2) for maps in (fine, h) for part in (torch.mean, _spread)]
+        whole = [
+            part(maps.flatten(2), dim=2) for maps in (fine, h) for part in (torch.mean, _spread)
+        ]
         return torch.cat(whole, dim=1), F.adaptive_avg_pool2d(h, 3).flatten(2).transpose(1, 2)
 
     def asked(self, whole: Tensor, places: Tensor) -> dict[str, Tensor]:
-        """Answers to the training questions: {question: (B, P, K)} by place, (B, K) about the whole."""
+        """Answers to the training questions: {question: (B, P, K)} by place, (B, K) about the
+        whole."""
         return {
             **{name: head(places) for name, head in self.places.items()},
             **{name: head(whole) for name, head in self.whole.items()},
@@ -146,11 +185,13 @@ def load_features(name: str = "features", folder: Path | None = None) -> Feature
 
 
 # --------------------------------------------------------------------------------------------------
-# The second judge: a small patch transformer that answers what the first judge answers, learned apart from it.
+# The second judge: a small patch transformer that answers what the first judge answers, learned
+# apart from it.
 #
-# One judge can be pleased by what only it likes. This one has another architecture (patches and attention, where the first
-# convolves), other scenes, and was shown what the first never saw: crowds of up to nine objects, noise, empty pictures and
-# the codec's own faults. Where the two disagree about an arm, neither number is worth much.
+# One judge can be pleased by what only it likes. This one has another architecture (patches and
+# attention, where the first convolves), other scenes, and was shown what the first never saw:
+# crowds of up to nine objects, noise, empty pictures and the codec's own faults. Where the two
+# disagree about an arm, neither number is worth much.
 #
 # B batch, P = 9 places, K classes of an attribute, N = 64 patches, C channels, H heads
 
@@ -178,7 +219,8 @@ class PatchNorm(nn.Module):
 
 
 class PatchBlock(nn.Module):
-    """Attention over all patches with a learned bias for every pair of them, then a layer for each patch alone."""
+    """Attention over all patches with a learned bias for every pair of them, then a layer for each
+    patch alone."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -189,44 +231,70 @@ class PatchBlock(nn.Module):
         self.up, self.down = _dense(width, hidden), _dense(hidden, width)
 
     def forward(self, h: Tensor) -> Tensor:
-        query, key, value = self.ask(self.before(h)).flatten(2).unflatten(1, (3, self.heads, -1)).transpose(3, 4).unbind(1)
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=self.near)  # (B, H, N, C/H)
+        query, key, value = (
+            self.ask(self.before(h))
+            .flatten(2)
+            .unflatten(1, (3, self.heads, -1))
+            .transpose(3, 4)
+            .unbind(1)
+        )
+        # (B, H, N, C/H)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=self.near)
         h = h + self.answer(seen.transpose(2, 3).reshape(h.shape))
         return h + self.down(F.gelu(self.up(self.between(h))))  # type: ignore[no-any-return]
 
 
 class PatchJudge(nn.Module):
-    """Says for each of the nine places whether an object stands there, and its shape, colour, texture and size."""
+    """Says for each of the nine places whether an object stands there, and its shape, colour,
+    texture and size."""
 
     def __init__(
-        self, classes: Mapping[str, int], width: int = 96, heads: int = 4, depth: int = 3, hidden: int = 192
+        self,
+        classes: Mapping[str, int],
+        width: int = 96,
+        heads: int = 4,
+        depth: int = 3,
+        hidden: int = 192,
     ) -> None:
         super().__init__()
-        self.config = {"classes": dict(classes), "width": width, "heads": heads, "depth": depth, "hidden": hidden}
+        self.config = {
+            "classes": dict(classes),
+            "width": width,
+            "heads": heads,
+            "depth": depth,
+            "hidden": hidden,
+        }
         self.classes = dict(classes)
         self.enter = nn.Conv2d(3, width, PATCH, stride=PATCH)
-        self.where = nn.Parameter(torch.zeros(width, SECOND_JUDGE_SIDE // PATCH, SECOND_JUDGE_SIDE // PATCH))
+        self.where = nn.Parameter(
+            torch.zeros(width, SECOND_JUDGE_SIDE // PATCH, SECOND_JUDGE_SIDE // PATCH)
+        )
         self.blocks = nn.ModuleList(PatchBlock(width, heads, hidden) for _ in range(depth))
         self.norm = PatchNorm(width)
         self.look = nn.Parameter(_nine_looks())  # (2P, N): which patches each place reads
         self.mix = nn.Linear(2 * width, hidden)
         self.place = nn.Parameter(torch.zeros(PLACES, hidden))
-        self.answers = nn.ModuleDict({name: nn.Linear(hidden, count) for name, count in self.classes.items()})
+        self.answers = nn.ModuleDict(
+            {name: nn.Linear(hidden, count) for name, count in self.classes.items()}
+        )
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
         """(B, 3, 32, 32) in [-1, 1] -> {attribute: logits (B, P, K)}."""
-        h = self.enter(pixels.contiguous(memory_format=torch.channels_last)) + self.where  # (B, C, 8, 8)
+        # (B, C, 8, 8)
+        h = self.enter(pixels.contiguous(memory_format=torch.channels_last)) + self.where
         for block in self.blocks:
             h = block(h)
         patches = self.norm(h).flatten(2).transpose(1, 2)  # (B, N, C)
         read = self.look.softmax(dim=-1) @ patches  # (B, 2P, C)
-        read = F.gelu(self.mix(read.unflatten(1, (PLACES, 2)).flatten(2)) + self.place)  # (B, P, hidden)
+        # (B, P, hidden)
+        read = F.gelu(self.mix(read.unflatten(1, (PLACES, 2)).flatten(2)) + self.place)
         return {name: answer(read) for name, answer in self.answers.items()}
 
     @torch.no_grad()
     def judge(self, images: Tensor, span: tuple[float, float] | None = None) -> dict[str, Tensor]:
-        """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B, P, K)}."""
+        """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B,
+        P, K)}."""
         return self(to_side(to_unit(images.to(self.place.device), span), SECOND_JUDGE_SIDE))  # type: ignore[no-any-return]
 
 
@@ -242,7 +310,8 @@ def _nearness() -> Tensor:
 
 
 def _nine_looks() -> Tensor:
-    """Two looks per place, as logits over the patches: at the middle of the place and over all of it.  (2P, N)"""
+    """Two looks per place, as logits over the patches: at the middle of the place and over all of
+    it.  (2P, N)"""
     square = _squared_distances(torch.tensor(CENTRES) * (SECOND_JUDGE_SIDE / PATCH) - 0.5)
     return torch.stack([-square / 1.0, -square / 4.0], dim=1).reshape(2 * PLACES, PATCHES)
 

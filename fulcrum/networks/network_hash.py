@@ -13,32 +13,43 @@ from torch import Tensor, nn
 from fulcrum.networks.protocols import FrozenNetwork
 
 # --------------------------------------------------------------------------------------------------
-# From stored pictures to what a frozen network reads: float32 in [-1, 1], resized with antialiasing.
+# From stored pictures to what a frozen network reads: float32 in [-1, 1], resized with
+# antialiasing.
 #
 # B batch, S side in pixels
 
 
 def to_unit(images: Tensor, span: tuple[float, float] | None = None) -> Tensor:
-    """uint8, or floats whose range is declared as `span`, to float32 in [-1, 1]; shape unchanged."""
+    """uint8, or floats whose range is declared as `span`, to float32 in [-1, 1]; shape
+    unchanged."""
     if images.ndim != 4 or images.shape[1] != 3:
-        raise ValueError(f"expected images of shape (B, 3, S, S), found {tuple(images.shape)}; stack them to one batch")
+        raise ValueError(
+            f"expected images of shape (B, 3, S, S), found {tuple(images.shape)}; stack them to one"
+            " batch"
+        )
     if images.dtype == torch.uint8:
         return images.float() / 127.5 - 1.0
     if not images.is_floating_point():
-        raise TypeError(f"expected uint8 or floating images, found {images.dtype}; convert them to uint8")
+        raise TypeError(
+            f"expected uint8 or floating images, found {images.dtype}; convert them to uint8"
+        )
     if span is None:
-        raise ValueError("floating images need their range: pass span=(-1, 1) or span=(0, 1), or pass uint8")
+        raise ValueError(
+            "floating images need their range: pass span=(-1, 1) or span=(0, 1), or pass uint8"
+        )
     low, high = span
     return (images.float() - low) * (2.0 / (high - low)) - 1.0
 
 
 def to_bytes(pixels: Tensor) -> Tensor:
-    """float in [-1, 1] to uint8, rounded and clipped: the inverse of `to_unit` for stored pictures."""
+    """float in [-1, 1] to uint8, rounded and clipped: the inverse of `to_unit` for stored
+    pictures."""
     return ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255).to(torch.uint8)
 
 
 def to_side(pixels: Tensor, side: int) -> Tensor:
-    """Antialiased bilinear resize to (B, 3, side, side); the very same tensor when it has that size already."""
+    """Antialiased bilinear resize to (B, 3, side, side); the very same tensor when it has that size
+    already."""
     return to_size(pixels, side, side)
 
 
@@ -46,29 +57,42 @@ def to_size(pixels: Tensor, height: int, width: int) -> Tensor:
     """The same to (B, 3, height, width)."""
     if pixels.shape[-2:] == (height, width):
         return pixels
-    return F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
+    return F.interpolate(
+        pixels, size=(height, width), mode="bilinear", antialias=True, align_corners=False
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# The hash of a frozen network's weights, made once for a network: a large text encoder takes seconds each time.
+# The hash of a frozen network's weights, made once for a network: a large text encoder takes
+# seconds each time.
 
 
-NEAR, FAR = 1 << 16, 1 << 22  # words of 8 bytes looked at in one go: what a CPU's cache holds, and a device's few kernels
-_hashed: "WeakKeyDictionary[nn.Module, tuple[Any, str]]" = WeakKeyDictionary()  # what was looked at, and its hash
+# words of 8 bytes looked at in one go: what a CPU's cache holds, and a device's few kernels
+NEAR, FAR = 1 << 16, 1 << 22
+# what was looked at, and its hash
+_hashed: "WeakKeyDictionary[nn.Module, tuple[Any, str]]" = WeakKeyDictionary()
 
 
 def network_hash(network: FrozenNetwork) -> str:
-    """Class, its revision, configuration and every weight: two networks with the same hash compute the same.
+    """Class, its revision, configuration and every weight: two networks with the same hash compute
+    the same.
 
-    Made again where a weight is another than it was. Each is read for that, where it lies, for torch's own count of writes
-    sees none through `.data` or numpy. That takes a third of the hash's time on one core (6 GB/s, measured), and on a GPU,
-    by its bandwidth, some 50 ms of 10 GB, where the hash itself needs them copied: never run there."""
+    Made again where a weight is another than it was. Each is read for that, where it lies, for
+    torch's own count of writes sees none through `.data` or numpy. That takes a third of the hash's
+    time on one core (6 GB/s, measured), and on a GPU, by its bandwidth, some 50 ms of 10 GB, where
+    the hash itself needs them copied: never run there."""
     about = [type(network).__qualname__, getattr(network, "config", None)]
     about += [network.revision] if hasattr(network, "revision") else []
     head, weights = json.dumps(about, sort_keys=True), network.state_dict()
     if not isinstance(network, nn.Module):
         return _content(head, weights)
-    seen = (head, [(name, str(value.dtype), tuple(value.shape), _witness(value)) for name, value in weights.items()])
+    seen = (
+        head,
+        [
+            (name, str(value.dtype), tuple(value.shape), _witness(value))
+            for name, value in weights.items()
+        ],
+    )
     known = _hashed.get(network)
     if known is None or known[0] != seen:
         known = _hashed[network] = (seen, _content(head, weights))
@@ -86,18 +110,24 @@ def _content(head: str, weights: dict[str, Tensor]) -> str:
 
 @torch.no_grad()
 def _witness(value: Tensor) -> tuple[str, list[int]]:
-    """A number for each stretch of a tensor's bytes, from sums of integers, which lose nothing to rounding: each word times
-    an odd number of its place, so that words that change places are seen; its upper bits laid over the lower ones first, or
-    two signs that turn would make up for each other."""
+    """A number for each stretch of a tensor's bytes, from sums of integers, which lose nothing to
+    rounding: each word times an odd number of its place, so that words that change places are seen;
+    its upper bits laid over the lower ones first, or two signs that turn would make up for each
+    other."""
     data = value.detach().contiguous().reshape(-1).view(torch.uint8)
     if len(data) % 8 or data.storage_offset() % 8:
         data = F.pad(data, (0, -len(data) % 8))
     device, words = str(data.device), data.view(torch.int64)
     factors = _factors(device, NEAR if data.device.type == "cpu" else FAR)
     parts = torch.split(words, len(factors))
-    return device, torch.stack(
-        [(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]
-    ).cpu().tolist()
+    return (
+        device,
+        torch.stack(
+            [(part >> 29).bitwise_xor_(part).mul_(factors[: len(part)]).sum() for part in parts]
+        )
+        .cpu()
+        .tolist(),
+    )
 
 
 @cache
@@ -108,11 +138,13 @@ def _factors(device: str, count: int) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# Threads that compute where their process does: CUDA gives every new thread the first GPU, whichever that is.
+# Threads that compute where their process does: CUDA gives every new thread the first GPU,
+# whichever that is.
 
 
 def on_this_gpu() -> dict[str, Any]:
-    """What a pool of threads is begun with, so that they take the GPU of who begins it; nothing where none is used."""
+    """What a pool of threads is begun with, so that they take the GPU of who begins it; nothing
+    where none is used."""
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
     return {"initializer": torch.cuda.set_device, "initargs": (torch.cuda.current_device(),)}

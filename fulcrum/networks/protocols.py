@@ -1,4 +1,5 @@
-"""What the rest of the house asks of a frozen network, whoever made it: codec, text encoder, teacher.
+"""What the rest of the house asks of a frozen network, whoever made it: codec, text encoder,
+teacher.
 
 B batch, H W pixels, C h w latent, L tokens of a prompt, N tokens of a picture, E width
 """
@@ -28,7 +29,9 @@ class Codec(FrozenNetwork, Protocol):
 class TextEncoder(FrozenNetwork, Protocol):
     """Prompts to token embeddings (B, L, E) and their mask (B, L), true = a real token."""
 
-    def encode(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]: ...
+    def encode(
+        self, prompts: Sequence[str], length: int | None = None
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 class TeacherNetwork(FrozenNetwork, Protocol):

@@ -11,7 +11,8 @@ from fulcrum.files.shipped import load
 from fulcrum.networks.protocols import TeacherNetwork
 
 # --------------------------------------------------------------------------------------------------
-# The vision teacher of the alignment levers: one token per 4 x 4 pixels, trained apart from every judge.
+# The vision teacher of the alignment levers: one token per 4 x 4 pixels, trained apart from every
+# judge.
 #
 # Convolutional: on one core a ViT of four layers read 360 pictures a second, this reads 1,500.
 #
@@ -22,7 +23,8 @@ PATCH = 4  # pixels per token, along each side
 
 
 class Wide(nn.Module):
-    """h + conv(silu(conv(silu(h)))), the first convolution dilated: a token must know its surroundings."""
+    """h + conv(silu(conv(silu(h)))), the first convolution dilated: a token must know its
+    surroundings."""
 
     def __init__(self, width: int, dilation: int) -> None:
         super().__init__()
@@ -36,7 +38,13 @@ class Wide(nn.Module):
 class Teacher(nn.Module):
     """`tokens` are its last states, normalised; trained at 32 px, works at any multiple of 4."""
 
-    def __init__(self, width: int = 128, fine: int = 32, coarse: int = 96, dilations: tuple[int, ...] = (1, 2)) -> None:
+    def __init__(
+        self,
+        width: int = 128,
+        fine: int = 32,
+        coarse: int = 96,
+        dilations: tuple[int, ...] = (1, 2),
+    ) -> None:
         super().__init__()
         self.config = {"width": width, "fine": fine, "coarse": coarse, "dilations": list(dilations)}
         self.width = width
@@ -64,7 +72,8 @@ class Teacher(nn.Module):
         return self.norm(h.flatten(2).transpose(1, 2))  # type: ignore[no-any-return]  # (B, N, E)
 
     def stages(self, pixels: Tensor) -> list[Tensor]:
-        """What it sees at half size, and after each of its wide parts; for a perceptual distance."""
+        """What it sees at half size, and after each of its wide parts; for a perceptual
+        distance."""
         seen, h = [], pixels.contiguous(memory_format=torch.channels_last)
         parts = list(self.body)
         last = max(i for i, part in enumerate(parts) if isinstance(part, Wide))
@@ -92,7 +101,8 @@ def load_teacher(name: str = "teacher", folder: Path | None = None) -> Teacher:
 
 
 def to_grid(tokens: Tensor, side: int) -> Tensor:
-    """(B, n, E) on a square grid -> (B, side x side, E), antialiased; the very same tensor when it has that grid."""
+    """(B, n, E) on a square grid -> (B, side x side, E), antialiased; the very same tensor when it
+    has that grid."""
     own = isqrt(tokens.shape[1])
     if own * own != tokens.shape[1] or side > own:
         raise ValueError(
@@ -112,13 +122,18 @@ def resized(tokens: Tensor, own: tuple[int, int], wanted: tuple[int, int]) -> Te
 
 
 class OnGrid(nn.Module):
-    """A frozen teacher that speaks on a grid of side x side; a cache knows it by its teacher and by its grid. Pictures that
-    are not square get one token for `token` x `token` pixels, as square ones do."""
+    """A frozen teacher that speaks on a grid of side x side; a cache knows it by its teacher and by
+    its grid. Pictures that are not square get one token for `token` x `token` pixels, as square
+    ones do."""
 
     def __init__(self, teacher: TeacherNetwork, side: int, token: int | None = None) -> None:
         super().__init__()
         self.teacher, self.side, self.token = teacher, side, token
-        self.config = {"teacher": type(teacher).__qualname__, "of": getattr(teacher, "config", None), "side": side}
+        self.config = {
+            "teacher": type(teacher).__qualname__,
+            "of": getattr(teacher, "config", None),
+            "side": side,
+        }
 
     @torch.no_grad()
     def tokens(self, pixels: Tensor) -> Tensor:
@@ -128,4 +143,6 @@ class OnGrid(nn.Module):
         if height == width or self.token is None:
             return to_grid(tokens, self.side)
         patch = isqrt(height * width // tokens.shape[1])  # of the teacher, in pixels
-        return resized(tokens, (height // patch, width // patch), (height // self.token, width // self.token))
+        return resized(
+            tokens, (height // patch, width // patch), (height // self.token, width // self.token)
+        )

@@ -1,4 +1,5 @@
-"""Pure edits of a run: put a value at a path, compare two runs, compute the key, read a run back from plain data."""
+"""Pure edits of a run: put a value at a path, compare two runs, compute the key, read a run back
+from plain data."""
 
 import hashlib
 import json
@@ -32,7 +33,8 @@ STAGED = (
 )
 
 MOST_TOLD = 12  # findings of one error
-LONGEST_TOLD = 120  # characters of an edit in an error: of a longer one, such as a set of stages, only the path is told
+# characters of an edit in an error: of a longer one, such as a set of stages, only the path is told
+LONGEST_TOLD = 120
 
 
 class Change(NamedTuple):
@@ -75,12 +77,14 @@ def _member(value: Any, step: str, run: RunSpec, path: str) -> Any:
 
 
 def put(run: RunSpec, path: str, value: Any) -> RunSpec:
-    """A run like this one with `value` at `path`; checked as a whole, so an impossible run is never made."""
+    """A run like this one with `value` at `path`; checked as a whole, so an impossible run is never
+    made."""
     return put_all(run, [(path, value)])
 
 
 def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
-    """Several values at once: width and heads may change together, and only the end must be possible."""
+    """Several values at once: width and heads may change together, and only the end must be
+    possible."""
     edited: Any = run
     written = []
     try:
@@ -96,7 +100,9 @@ def put_all(run: RunSpec, edits: Iterable[tuple[str, Any]]) -> RunSpec:
 def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> Any:
     step, rest = steps[0], steps[1:]
     if isinstance(record, tuple):  # a set of named fillers: replace one, or add it
-        inner = value if not rest else _put(_member(record, step, run, path), rest, value, run, path)
+        inner = (
+            value if not rest else _put(_member(record, step, run, path), rest, value, run, path)
+        )
         if getattr(inner, "name", None) != step:
             raise BadInput(f"'{path}' needs a filler whose name is '{step}', found {inner}")
         return (*(item for item in record if item.name != step), inner)
@@ -111,7 +117,9 @@ def _put(record: Any, steps: list[str], value: Any, run: RunSpec, path: str) -> 
 def require_staged(path: str) -> None:
     """Refuse a path that may not have another value for a part of the budget."""
     if not inside(path, STAGED):
-        raise BadInput(f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED))
+        raise BadInput(
+            f"'{path}' cannot change during a run", "a stage may change: " + ", ".join(STAGED)
+        )
 
 
 def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> RunSpec:
@@ -123,10 +131,15 @@ def during(run: RunSpec, start: float, end: float, path: str, value: Any) -> Run
 
 
 def diff(before: RunSpec, after: RunSpec) -> list[Change]:
-    """Every path whose value differs; a filler of another kind is one change, told with its settings."""
-    apart = [name for name in RunSpec.model_fields if getattr(before, name) != getattr(after, name)]  # an edit moves few
+    """Every path whose value differs; a filler of another kind is one change, told with its
+    settings."""
+    # an edit moves few
+    apart = [name for name in RunSpec.model_fields if getattr(before, name) != getattr(after, name)]
     old, new = _leaves_of(before, apart), _leaves_of(after, apart)
-    old_whole, new_whole = _leaves_of(before, apart, whole=True), _leaves_of(after, apart, whole=True)
+    old_whole, new_whole = (
+        _leaves_of(before, apart, whole=True),
+        _leaves_of(after, apart, whole=True),
+    )
     return [
         Change(path, old_whole.get(path), new_whole.get(path))
         for path in sorted(old.keys() | new.keys())
@@ -155,7 +168,8 @@ def _leaves_of(run: RunSpec, names: Iterable[str], whole: bool = False) -> dict[
 
 
 def _leaves(value: Any, path: str, whole: bool) -> dict[str, Any]:
-    """Path -> plain leaf. A filler appears at its own path as its kind (or `whole`), and its settings below it."""
+    """Path -> plain leaf. A filler appears at its own path as its kind (or `whole`), and its
+    settings below it."""
     leaves: dict[str, Any] = {}
     if isinstance(value, Record):
         if isinstance(value, Filler):
@@ -237,7 +251,8 @@ def read_by(run: RunSpec) -> dict[str, str]:
 
 
 def key(run: RunSpec, seed: int, user_files: Mapping[str, str] | None = None) -> str:
-    """The name of a run: what it is, its seed, the version of the science, and the hashes of all it reads."""
+    """The name of a run: what it is, its seed, the version of the science, and the hashes of all it
+    reads."""
     return keys(run, user_files)(seed)
 
 
@@ -261,22 +276,28 @@ def read(plain: dict[str, Any], fillers: tuple[type[Filler], ...]) -> RunSpec:
         return made
     except ValidationError as error:
         raise BadInput(
-            f"not a run description: {explain(error)}", "it was written by another version, or by hand"
+            f"not a run description: {explain(error)}",
+            "it was written by another version, or by hand",
         ) from None
     except RecursionError:
-        raise BadInput("not a run description: it is nested too deep", "it was changed by hand") from None
+        raise BadInput(
+            "not a run description: it is nested too deep", "it was changed by hand"
+        ) from None
 
 
 def _record(cls: type[Any], plain: Any, fillers: tuple[type[Filler], ...]) -> Any:
     if not isinstance(plain, dict):
         raise BadInput(
-            f"a {cls.__name__} was expected, found {repr(plain)[:80]}", "the run description was changed by hand"
+            f"a {cls.__name__} was expected, found {repr(plain)[:80]}",
+            "the run description was changed by hand",
         )
     if issubclass(cls, Filler):
         cls = _kind(plain.get("kind"), fillers)
         plain = {name: value for name, value in plain.items() if name != "kind"}
     hints = typing.get_type_hints(cls)
-    return cls(**{name: _value(hints.get(name, Any), value, fillers) for name, value in plain.items()})
+    return cls(
+        **{name: _value(hints.get(name, Any), value, fillers) for name, value in plain.items()}
+    )
 
 
 def _value(hint: Any, value: Any, fillers: tuple[type[Filler], ...]) -> Any:

@@ -11,20 +11,26 @@ from importlib.resources import files
 from pathlib import Path
 
 # --------------------------------------------------------------------------------------------------
-# What comes from a file or a person, made safe to print: a name or a title must not move a terminal's cursor.
+# What comes from a file or a person, made safe to print: a name or a title must not move a
+# terminal's cursor.
 
 
-_OBEYED = re.compile(  # controls but tab and line's end, marks that turn the direction of text, halves of letters
+# controls but tab and line's end, marks that turn the direction of text, halves of letters
+_OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def shown(name: Path | str) -> str:
-    """A name as one line that any terminal and any file can take: control characters and bytes that are no text escaped."""
+    """A name as one line that any terminal and any file can take: control characters and bytes that
+    are no text escaped."""
     text = str(name)
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def shown_lines(text: str) -> str:
@@ -33,7 +39,8 @@ def shown_lines(text: str) -> str:
 
 
 def inert(text: str) -> str:
-    """A whole page with its own spaces and signs, in which nothing is left that a terminal or an editor would obey."""
+    """A whole page with its own spaces and signs, in which nothing is left that a terminal or an
+    editor would obey."""
     return _OBEYED.sub(lambda letter: letter.group().encode("unicode_escape").decode(), text)
 
 
@@ -41,8 +48,11 @@ def inert(text: str) -> str:
 # Errors that a person can act on: what was expected, what was found, what to do.
 
 
-INTERRUPTED = 130  # exit code of what Ctrl-C ended, wherever it came: 128 and the signal's number, as shells have it
-REQUEUE = 75  # exit code of what SIGTERM ended: the same command goes on (EX_TEMPFAIL of the BSDs: try again later)
+# exit code of what Ctrl-C ended, wherever it came: 128 and the signal's number, as shells have it
+INTERRUPTED = 130
+# exit code of what SIGTERM ended: the same command goes on (EX_TEMPFAIL of the BSDs: try again
+# later)
+REQUEUE = 75
 
 
 class FulcrumError(Exception):
@@ -75,12 +85,14 @@ class RunFailed(FulcrumError):
 
 
 class TrainingFailed(RunFailed):
-    """A training came to nothing by itself: numbers that are not finite, pictures that cannot be measured, a part that
-    refuses to go on. The same again ends the same, so a study counts it as what the cell found, not as a mishap."""
+    """A training came to nothing by itself: numbers that are not finite, pictures that cannot be
+    measured, a part that refuses to go on. The same again ends the same, so a study counts it as
+    what the cell found, not as a mishap."""
 
 
 class RankLost(RunFailed):
-    """Another process of the run died, stands still or has failed; the same command goes on from what was saved."""
+    """Another process of the run died, stands still or has failed; the same command goes on from
+    what was saved."""
 
     exit_code = 4
     speaker = False  # of the processes that are left, the one that says so
@@ -88,7 +100,9 @@ class RankLost(RunFailed):
 
 def first_line(error: BaseException | None) -> str:
     """What an error's pages of text begin with."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:160]
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )[:160]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -101,14 +115,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a person types to install a package that is missing: with the Python that runs this, from the clone if it is one.
+# What a person types to install a package that is missing: with the Python that runs this, from the
+# clone if it is one.
 
 
-HOME = Path(str(files("fulcrum"))).resolve().parent  # the clone; of a copy among the installed packages: these
+# the clone; of a copy among the installed packages: these
+HOME = Path(str(files("fulcrum"))).resolve().parent
 
 
 def install(*words: str) -> str:
-    """pip's command. Its bare name is another Python's where the environment is not activated: then Python is named."""
+    """pip's command. Its bare name is another Python's where the environment is not activated: then
+    Python is named."""
     own, pip_path = Path(sys.executable), shutil.which("pip")
     pip = ["pip"] if pip_path and Path(pip_path).parent == own.parent else [_near(own), "-m", "pip"]
     return shlex.join([*pip, "install", *words])

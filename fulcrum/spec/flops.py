@@ -1,4 +1,5 @@
-"""FLOPs, parameters and bytes of the denoiser and of a whole run, from the description alone. No torch."""
+"""FLOPs, parameters and bytes of the denoiser and of a whole run, from the description alone. No
+torch."""
 
 from typing import NamedTuple
 
@@ -9,7 +10,8 @@ from fulcrum.spec.slots import LearnedFiller
 from fulcrum.spec.stage import has_span, mean_over_images, phases, route_of
 
 # --------------------------------------------------------------------------------------------------
-# What the denoiser costs by formula, from its sizes alone. A multiply-add counts as two FLOPs; no torch in here.
+# What the denoiser costs by formula, from its sizes alone. A multiply-add counts as two FLOPs; no
+# torch in here.
 #
 # B images, N image tokens, K tokens that a routed span sees, L text tokens, E text width, D width
 
@@ -38,7 +40,8 @@ class Flops(NamedTuple):
         return self.linears + self.attention
 
 
-TRAINING = 3  # a backward is two forwards: one product for the inputs' gradient and one for the weights'
+# a backward is two forwards: one product for the inputs' gradient and one for the weights'
+TRAINING = 3
 INPUT_ONLY = 2  # forward and back to the input, where the weights get no gradient
 SINUSOIDS = 256
 
@@ -52,7 +55,8 @@ class Layer(NamedTuple):
     """A linear layer of the denoiser, and how many vectors of one image it multiplies."""
 
     name: str  # as the denoiser's own, without the number of the block
-    words: frozenset[str]  # its weight's role, and what the layer is for: `fulcrum.training.model.layers`
+    #: its weight's role, and what the layer is for: `fulcrum.training.model.layers`
+    words: frozenset[str]
     rows: float
     inputs: int
     outputs: int
@@ -71,14 +75,22 @@ def seen_by_blocks(sizes: Sizes, tokens: int, kept: int | None = None) -> list[i
 
 
 def layers(sizes: Sizes, tokens: int = 1, text: float = 1, kept: int | None = None) -> list[Layer]:
-    """Every layer of a denoiser in the order of its forward; those of a condition are only known by their cost."""
-    width, hidden, patch = sizes.width, int(sizes.width * sizes.mlp_ratio), sizes.channels * sizes.patch**2
+    """Every layer of a denoiser in the order of its forward; those of a condition are only known by
+    their cost."""
+    width, hidden, patch = (
+        sizes.width,
+        int(sizes.width * sizes.mlp_ratio),
+        sizes.channels * sizes.patch**2,
+    )
     embed, head = frozenset({"embed"}), frozenset({"head"})
     narrow = sizes.bottleneck
     listed = (
         [Layer("img_in", embed, tokens, patch, width, True)]
         if narrow is None
-        else [Layer("img_in.0", embed, tokens, patch, narrow, True), Layer("img_in.1", embed, tokens, narrow, width, True)]
+        else [
+            Layer("img_in.0", embed, tokens, patch, narrow, True),
+            Layer("img_in.1", embed, tokens, narrow, width, True),
+        ]
     )
     listed += [
         Layer("txt_in", embed, text, sizes.text_width, width, True),
@@ -95,8 +107,19 @@ def layers(sizes: Sizes, tokens: int = 1, text: float = 1, kept: int | None = No
             ("up_proj", "feed_forward", seen, width, hidden),
             ("down_proj", "feed_forward", seen, hidden, width),
         ):
-            listed.append(Layer(name, frozenset({"matrix", use}), rows, inputs, outputs, use == "modulation", block))
-    if sizes.fuses:  # in halves: the span's tokens, and those that went around it; the mask's row is nothing
+            listed.append(
+                Layer(
+                    name,
+                    frozenset({"matrix", use}),
+                    rows,
+                    inputs,
+                    outputs,
+                    use == "modulation",
+                    block,
+                )
+            )
+    # in halves: the span's tokens, and those that went around it; the mask's row is nothing
+    if sizes.fuses:
         rows = tokens + (tokens if kept is None else kept)
         listed.append(Layer("route.fuse", head, rows / 2, 2 * width, width, True))
     listed.append(Layer("final_layer.adaLN_modulation.1", head, 1, width, 2 * width, True))
@@ -104,13 +127,23 @@ def layers(sizes: Sizes, tokens: int = 1, text: float = 1, kept: int | None = No
 
 
 def forward_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> Flops:
-    """One image forward: `tokens` on the grid, `text` real text tokens, `kept` of the grid in the routed span.
+    """One image forward: `tokens` on the grid, `text` real text tokens, `kept` of the grid in the
+    routed span.
 
-    `text` counts the tokens that are projected and read; attention reads padding too, which is not counted.
+    `text` counts the tokens that are projected and read; attention reads padding too, which is not
+    counted.
     """
     seen = seen_by_blocks(sizes, tokens, kept)
-    attention = sum(4 * sizes.width * one * (one + text) for one in seen)  # q k' and the sum of values
-    return Flops(2 * (sum(layer.multiply_adds for layer in layers(sizes, tokens, text, kept)) + sizes.condition), attention)
+    # q k' and the sum of values
+    attention = sum(4 * sizes.width * one * (one + text) for one in seen)
+    return Flops(
+        2
+        * (
+            sum(layer.multiply_adds for layer in layers(sizes, tokens, text, kept))
+            + sizes.condition
+        ),
+        attention,
+    )
 
 
 def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
@@ -119,8 +152,9 @@ def training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None = No
 
 
 def stem_flops(sizes: Sizes, tokens: int, text: float, last: int, kept: int) -> float:
-    """One image through the blocks 0 to `last`, without the head, and back to the input: no weight gets a gradient, and
-    neither text nor time asks for one. Attention's backward is that of training: its two factors are the stream's."""
+    """One image through the blocks 0 to `last`, without the head, and back to the input: no weight
+    gets a gradient, and neither text nor time asks for one. Attention's backward is that of
+    training: its two factors are the stream's."""
     width, hidden = sizes.width, int(sizes.width * sizes.mlp_ratio)
     first, end = sizes.span or (sizes.depth, sizes.depth)
     routed = max(0, min(last, end) - first + 1)
@@ -139,16 +173,20 @@ def stem_flops(sizes: Sizes, tokens: int, text: float, last: int, kept: int) -> 
 def activations(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
     """Numbers that the backward of one image needs, in fp32 and without recomputation.
 
-    In widths, per block: 17 a token and 6 for each time that the MLP is wider, 7 a text token (counted in an eager pass;
-    the norms' and the attention's row sums are left out). Outside the blocks 3 a token, and 1 that a fuse reads again.
+    In widths, per block: 17 a token and 6 for each time that the MLP is wider, 7 a text token
+    (counted in an eager pass; the norms' and the attention's row sums are left out). Outside the
+    blocks 3 a token, and 1 that a fuse reads again.
     """
     routed = 0 if kept is None or sizes.span is None else sizes.span[1] - sizes.span[0] + 1
     seen = (sizes.depth - routed) * tokens + routed * (kept or 0)
-    return sizes.width * (seen * (17 + 6 * sizes.mlp_ratio) + sizes.depth * 7 * text + (3 + sizes.fuses) * tokens)
+    return sizes.width * (
+        seen * (17 + 6 * sizes.mlp_ratio) + sizes.depth * 7 * text + (3 + sizes.fuses) * tokens
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# What a step costs when only some weights learn: no gradient goes where nobody asks for one. No torch in here.
+# What a step costs when only some weights learn: no gradient goes where nobody asks for one. No
+# torch in here.
 #
 # N image tokens, L text tokens
 
@@ -164,7 +202,8 @@ class LayerShare(NamedTuple):
 
 
 def share_of(layer: Layer, into: bool, learned: LearnedFiller, depth: int) -> LayerShare:
-    """Forward, to the input if that asks for a gradient (`into`), to the weight; and the same of what is beside it."""
+    """Forward, to the input if that asks for a gradient (`into`), to the weight; and the same of
+    what is beside it."""
     whole = layer.multiply_adds
     learns = learned.learns(layer.words, layer.block, depth)
     rank = rank_of(layer, learned)
@@ -184,9 +223,11 @@ def bias_words(layer: Layer) -> frozenset[str]:
     return VECTOR | (layer.words - {"matrix", "embed", "head"})
 
 
-def partial_training_flops(sizes: Sizes, tokens: int, text: float, kept: int | None, learned: LearnedFiller) -> float:
-    """One image forward and backward, in the order of the denoiser's forward: a layer's input asks for a gradient if
-    something before it learns."""
+def partial_training_flops(
+    sizes: Sizes, tokens: int, text: float, kept: int | None, learned: LearnedFiller
+) -> float:
+    """One image forward and backward, in the order of the denoiser's forward: a layer's input asks
+    for a gradient if something before it learns."""
     total, depth = 0.0, sizes.depth
     listed = iter(layers(sizes, tokens, text, kept))
 
@@ -221,13 +262,16 @@ def partial_training_flops(sizes: Sizes, tokens: int, text: float, kept: int | N
 def first_block_reached(sizes: Sizes, learned: LearnedFiller) -> int:
     """The first block that the backward goes through: of those before it nothing is kept."""
     for layer in layers(sizes):
-        if share_of(layer, False, learned, sizes.depth).passes and not layer.name.startswith("final_layer"):
+        if share_of(layer, False, learned, sizes.depth).passes and not layer.name.startswith(
+            "final_layer"
+        ):
             return layer.block or 0
     return sizes.depth
 
 
 def learned_matrices(sizes: Sizes, learned: LearnedFiller) -> list[tuple[int, int]]:
-    """Rows and columns of every matrix of the blocks that learns, products beside others included."""
+    """Rows and columns of every matrix of the blocks that learns, products beside others
+    included."""
     sides = []
     for layer in (one for one in layers(sizes) if "matrix" in one.words):
         if learned.learns(layer.words, layer.block, sizes.depth):
@@ -243,23 +287,28 @@ def beside(sizes: Sizes, learned: LearnedFiller) -> int:
 
 
 def smallest_side(sizes: Sizes, learned: LearnedFiller) -> tuple[str, int, int]:
-    """Of the layers with something beside them, that with the fewest inputs or outputs: its name, how many, the rank."""
+    """Of the layers with something beside them, that with the fewest inputs or outputs: its name,
+    how many, the rank."""
     beside_them = [layer for layer in layers(sizes) if rank_of(layer, learned)]
     least = min(beside_them, key=lambda layer: min(layer.inputs, layer.outputs))
     return least.name, min(least.inputs, least.outputs), rank_of(least, learned)
 
 
 def learned_weights(sizes: Sizes, learned: LearnedFiller, gains: int) -> int:
-    """Of the denoiser's own parameters, those that learn; `gains` are the norms' in a block. A condition is left out."""
+    """Of the denoiser's own parameters, those that learn; `gains` are the norms' in a block. A
+    condition is left out."""
     depth, total = sizes.depth, 0
     for layer in layers(sizes):
         total += layer.inputs * layer.outputs * learned.learns(layer.words, layer.block, depth)
-        total += layer.outputs * (layer.bias and learned.learns(bias_words(layer), layer.block, depth))
+        total += layer.outputs * (
+            layer.bias and learned.learns(bias_words(layer), layer.block, depth)
+        )
     return total + sum(gains * learned.learns(VECTOR, block, depth) for block in range(depth))
 
 
 # --------------------------------------------------------------------------------------------------
-# What a run's denoiser costs, from its description alone: parameters, FLOPs and bytes of a step. No torch in here.
+# What a run's denoiser costs, from its description alone: parameters, FLOPs and bytes of a step. No
+# torch in here.
 
 
 TEXT_TOKENS = 24  # a long caption of the world, on average, the start counted
@@ -268,18 +317,28 @@ REMEMBERED = 2  # numbers per parameter, of a rule that does not say: two moment
 
 
 def parameters(run: RunSpec) -> int:
-    """Weights and biases of the backbone, its route and condition included, and what learns beside them."""
+    """Weights and biases of the backbone, its route and condition included, and what learns beside
+    them."""
     return own_parameters(run) + beside(sizes_of(run), run.model.learned)
 
 
 def own_parameters(run: RunSpec) -> int:
     """Of the denoiser as it leaves, with nothing beside its layers."""
     model = run.model
-    width, hidden, features = model.width, int(model.width * model.mlp_ratio), run.encode.codec.channels * model.patch**2
-    attention = (3 + 2 + 1) * width**2 + 3 * (width // model.heads)  # image qkv, text kv, out; three gains
+    width, hidden, features = (
+        model.width,
+        int(model.width * model.mlp_ratio),
+        run.encode.codec.channels * model.patch**2,
+    )
+    # image qkv, text kv, out; three gains
+    attention = (3 + 2 + 1) * width**2 + 3 * (width // model.heads)
     block = attention + 3 * width * hidden + _linear(width, 6 * width)  # gated MLP, modulation
     narrow = model.bottleneck
-    into = _linear(features, width) if narrow is None else _linear(features, narrow) + _linear(narrow, width)
+    into = (
+        _linear(features, width)
+        if narrow is None
+        else _linear(features, narrow) + _linear(narrow, width)
+    )
     return (
         into
         + _linear(run.encode.text.width, width)
@@ -298,12 +357,17 @@ def _linear(inputs: int, outputs: int) -> int:
 
 
 def denoiser_training_flops(run: RunSpec, text: float = TEXT_TOKENS) -> float:
-    """FLOPs of forward and backward for one image, route included: the average over the phases of the budget."""
+    """FLOPs of forward and backward for one image, route included: the average over the phases of
+    the budget."""
     sizes, learned = sizes_of(run), run.model.learned
 
     def of_phase(phase: RunSpec) -> float:
         seen = phase.tokens, text, phase.model.route.kept(phase.tokens)
-        return partial_training_flops(sizes, *seen, learned) if learned.partial else training_flops(sizes, *seen)
+        return (
+            partial_training_flops(sizes, *seen, learned)
+            if learned.partial
+            else training_flops(sizes, *seen)
+        )
 
     return mean_over_images(run, of_phase)
 
@@ -331,12 +395,18 @@ def sizes_of(run: RunSpec) -> Sizes:
 
 
 def bytes_per_parameter(run: RunSpec) -> int:
-    """Weight, gradient, optimizer state and averaged copy. Activations, buffers of a step and frozen networks are not
-    counted: relative to a whole training step a saving is smaller, the more so the larger the batch.
+    """Weight, gradient, optimizer state and averaged copy. Activations, buffers of a step and
+    frozen networks are not counted: relative to a whole training step a saving is smaller, the more
+    so the larger the batch.
 
     Weights and gradients are fp32 whatever `precision.storage` says: see optim.storage.
     """
-    return SIZE["fp32"] + SIZE["fp32"] + remembered(run) + (0 if run.average.kind == "last_weights" else SIZE["fp32"])
+    return (
+        SIZE["fp32"]
+        + SIZE["fp32"]
+        + remembered(run)
+        + (0 if run.average.kind == "last_weights" else SIZE["fp32"])
+    )
 
 
 def remembered(run: RunSpec) -> int:
@@ -345,19 +415,24 @@ def remembered(run: RunSpec) -> int:
 
 
 def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
-    """Bytes that a training step needs at its peak: weights with all that is kept for each, and what the backward reads.
+    """Bytes that a training step needs at its peak: weights with all that is kept for each, and
+    what the backward reads.
 
-    The peak is that of the widest phase: a last stage that keeps every token needs a dense model's memory.
+    The peak is that of the widest phase: a last stage that keeps every token needs a dense model's
+    memory.
     """
     sizes = sizes_of(run)
     runs = [phase.run for phase in phases(run)]
-    wide = max(activations(sizes, one.tokens, text, one.model.route.kept(one.tokens)) for one in runs)
+    wide = max(
+        activations(sizes, one.tokens, text, one.model.route.kept(one.tokens)) for one in runs
+    )
     learned = run.model.learned
     if not learned.partial:
         return parameters(run) * bytes_per_parameter(run) + run.budget.batch * wide * SIZE["fp32"]
     gains = 3 * (run.model.width // run.model.heads)
     moving = beside(sizes, learned) + learned_weights(sizes, learned, gains)
-    still = bytes_per_parameter(run) - SIZE["fp32"] - remembered(run)  # no gradient, and no rule remembers it
+    # no gradient, and no rule remembers it
+    still = bytes_per_parameter(run) - SIZE["fp32"] - remembered(run)
     wide *= (sizes.depth - first_block_reached(sizes, learned)) / sizes.depth
     kept = moving * bytes_per_parameter(run) + (parameters(run) - moving) * still
     return kept + run.budget.batch * wide * SIZE["fp32"]
@@ -366,8 +441,9 @@ def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
 def newton_schulz_share(run: RunSpec) -> float:
     """FLOPs of Muon's five Newton–Schulz steps over those of the rest of the training step.
 
-    In units of side^3 for a matrix of `ratio` sides: 20 ratio + 10 step by step, 8 ratio + 28 by the Gram matrix with one
-    restart, which `optim.orthogonal` takes where it is cheaper, and never in bf16.
+    In units of side^3 for a matrix of `ratio` sides: 20 ratio + 10 step by step, 8 ratio + 28 by
+    the Gram matrix with one restart, which `optim.orthogonal` takes where it is cheaper, and never
+    in bf16.
     """
     gram = run.precision.compute == "fp32"
 
@@ -387,8 +463,10 @@ class TrainingFlops(Frozen):
     """FLOPs of what every step of training does, for one image."""
 
     denoiser: float  # forward and backward
-    terms: dict[str, float] = {}  # networks of the loss, forward and backward, as their formulas say
-    optimizer: float = 0.0  # Muon's iterations; what touches each parameter a few times counts as nothing
+    #: networks of the loss, forward and backward, as their formulas say
+    terms: dict[str, float] = {}
+    #: Muon's iterations; what touches each parameter a few times counts as nothing
+    optimizer: float = 0.0
     tuned_codec: float = 0.0  # a codec that is trained too, forward and backward
     uncounted: tuple[str, ...] = ()  # a user's terms that give no `flops`
 
@@ -398,7 +476,8 @@ class TrainingFlops(Frozen):
 
 
 class PartFlops(TrainingFlops):
-    """With the frozen networks, which run once per image where their results are kept, and with evaluation."""
+    """With the frozen networks, which run once per image where their results are kept, and with
+    evaluation."""
 
     codec: float  # encode
     decode: float
@@ -407,7 +486,8 @@ class PartFlops(TrainingFlops):
     evaluation: float  # draw and decode a picture, then look at it with features and judge
 
     def totals(self, images: int, pictures: int, drawn: int = 0) -> dict[str, float]:
-        """By part: training looks at `images`, frozen networks once at each of the `pictures`, evaluation draws `drawn`."""
+        """By part: training looks at `images`, frozen networks once at each of the `pictures`,
+        evaluation draws `drawn`."""
         named = {
             "denoiser": self.denoiser * images,
             **{f"term {name}": each * images for name, each in self.terms.items()},
@@ -423,7 +503,15 @@ class PartFlops(TrainingFlops):
 
 def amount(value: float) -> str:
     """12.3 G"""
-    for size, letter in ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for size, letter in (
+        (1e21, "Z"),
+        (1e18, "E"),
+        (1e15, "P"),
+        (1e12, "T"),
+        (1e9, "G"),
+        (1e6, "M"),
+        (1e3, "k"),
+    ):
         if value >= size:
             return f"{value / size:.3g} {letter}"
     return f"{value:.3g} "

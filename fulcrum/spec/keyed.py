@@ -1,4 +1,5 @@
-"""Counter-based randomness: every number is a pure function of its key, so batching and order cannot change it.
+"""Counter-based randomness: every number is a pure function of its key, so batching and order
+cannot change it.
 
 Legend: B keys, K slots per key.
 """
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 
 Keys = NDArray[np.uint64]
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
+# splitmix64 (Steele, Lea, Flood 2014): increment and finaliser
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def scramble(words: Keys) -> Keys:
-    """splitmix64's finaliser: a bijection of 64-bit words in which every input bit reaches every output bit."""
+    """splitmix64's finaliser: a bijection of 64-bit words in which every input bit reaches every
+    output bit."""
     shifted = words >> np.uint64(30)
     words = words ^ shifted
     words *= FIRST
@@ -29,7 +32,9 @@ def scramble(words: Keys) -> Keys:
 
 def _words(part: int | str | NDArray[np.generic]) -> Keys:
     if isinstance(part, str):
-        return np.frombuffer(hashlib.blake2b(part.encode(), digest_size=8).digest(), dtype="<u8").astype(np.uint64)
+        return np.frombuffer(
+            hashlib.blake2b(part.encode(), digest_size=8).digest(), dtype="<u8"
+        ).astype(np.uint64)
     if isinstance(part, int):
         return np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
     return np.atleast_1d(part).astype(np.uint64)
@@ -45,7 +50,8 @@ def _opening(parts: tuple[int | str, ...]) -> Keys:
 
 
 def key(*parts: int | str | NDArray[np.generic]) -> Keys:
-    """Fold names, numbers and arrays (broadcast against each other) into 64-bit keys; order matters."""
+    """Fold names, numbers and arrays (broadcast against each other) into 64-bit keys; order
+    matters."""
     opening = tuple(takewhile(lambda part: isinstance(part, int | str), parts))
     return reduce(_folded, parts[len(opening) :], _opening(opening).copy())
 

@@ -1,4 +1,5 @@
-"""Phrases: read "pocket + muon + tread(drop=0.5)" into a recipe and levers, and apply the levers to the run."""
+"""Phrases: read "pocket + muon + tread(drop=0.5)" into a recipe and levers, and apply the levers to
+the run."""
 
 import ast
 import sys
@@ -17,7 +18,8 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
 
 # --------------------------------------------------------------------------------------------------
-# What a person's own Python file said when its code failed, in one line that names the file and the line.
+# What a person's own Python file said when its code failed, in one line that names the file and the
+# line.
 #
 # `files.user_code` runs such files, under module names by which they are known here.
 
@@ -29,17 +31,23 @@ GUIDE = "__guide__"  # in such a module: the page that says how to write it
 def failed(error: BaseException, what: str, guide: str = "") -> BadInput:
     """An error of a person's own code as one that they can act on."""
     guide = guide or guide_of(error)
-    hint = f"correct the file: {guide}" if guide else "this is not your file's fault: please report it"
-    return BadInput(f"{what}: {described(error)}", f"{hint}; FULCRUM_TRACEBACK=1 shows the whole way there")
+    hint = (
+        f"correct the file: {guide}" if guide else "this is not your file's fault: please report it"
+    )
+    return BadInput(
+        f"{what}: {described(error)}", f"{hint}; FULCRUM_TRACEBACK=1 shows the whole way there"
+    )
 
 
 def described(error: BaseException) -> str:
-    """What code said when it failed, in one line, and the line of a person's own file that it came from."""
+    """What code said when it failed, in one line, and the line of a person's own file that it came
+    from."""
     if isinstance(error, SyntaxError):
         return f"{error.msg} ({error.filename}, line {error.lineno})"
     if isinstance(error, ValidationError):
         words = f"the settings of {error.title} are not right: {explain(error)}"
-    elif isinstance(error, PydanticUserError):  # most often a lever's fact that is not marked as one
+    # most often a lever's fact that is not marked as one
+    elif isinstance(error, PydanticUserError):
         words = f"{error.message}".split("\n")[0]
     else:
         words = f"{type(error).__name__}: {getattr(error, 'message', error)}"
@@ -48,15 +56,19 @@ def described(error: BaseException) -> str:
 
 
 def place(error: BaseException | None) -> str:
-    """The line of a person's own file that an error came from, such as "own.py, line 12"; empty where none had a part."""
+    """The line of a person's own file that an error came from, such as "own.py, line 12"; empty
+    where none had a part."""
     frame = _frame(error)
     return f"{frame[0].f_code.co_filename}, line {frame[1]}" if frame else ""
 
 
 def home(value: object) -> str:
-    """ " (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a message."""
+    """ " (own.py)" for what a person's own file defines, nothing for ours: it follows a name in a
+    message."""
     module = sys.modules.get(getattr(value, "__module__", ""))
-    return f" ({module.__file__})" if module is not None and module.__name__.startswith(PREFIX) else ""
+    return (
+        f" ({module.__file__})" if module is not None and module.__name__.startswith(PREFIX) else ""
+    )
 
 
 def guide_of(error: BaseException) -> str:
@@ -81,7 +93,8 @@ def _frame(error: BaseException | None) -> tuple[FrameType, int] | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Levers put together: edits of one run, conflicts found whatever the order, a lever held to a part of the budget.
+# Levers put together: edits of one run, conflicts found whatever the order, a lever held to a part
+# of the budget.
 
 
 class Edit(Protocol):
@@ -121,7 +134,11 @@ class Staged:
     def needs(self, run: RunSpec) -> str | None:
         """What is missing in the run as it is while the lever is on."""
         images = run.budget.images
-        on = [phase.run for phase in phases(run) if self.start * images < (phase.start + phase.end) / 2 < self.end * images]
+        on = [
+            phase.run
+            for phase in phases(run)
+            if self.start * images < (phase.start + phase.end) / 2 < self.end * images
+        ]
         if not on:
             return f"its stage holds no whole batch of {run.budget.batch} images"
         return next((problem for problem in map(self.lever.needs, on) if problem), None)
@@ -129,7 +146,9 @@ class Staged:
     def cost(self, run: RunSpec) -> Any:
         """The lever's cost for the share of the budget in which it is on."""
         whole, share = self.lever.cost(run), self.end - self.start
-        return type(whole)(**{name: 1 + share * (getattr(whole, name) - 1) for name in type(whole).model_fields})
+        return type(whole)(
+            **{name: 1 + share * (getattr(whole, name) - 1) for name in type(whole).model_fields}
+        )
 
     def in_run(self, run: RunSpec) -> str:
         return self.lever.in_run(run)
@@ -142,44 +161,65 @@ def _seams(changes: list[Change], edited: RunSpec) -> list[str]:
     """The paths to write for these changes; a changed filler is written whole, once."""
     filled = {change.path for change in changes if isinstance(get(edited, change.path), Filler)}
     return sorted(
-        filled | {change.path for change in changes if not any(change.path.startswith(path + ".") for path in filled)}
+        filled
+        | {
+            change.path
+            for change in changes
+            if not any(change.path.startswith(path + ".") for path in filled)
+        }
     )
 
 
 def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
-    """Apply levers; two that write different values to one path are in conflict, whatever their order."""
+    """Apply levers; two that write different values to one path are in conflict, whatever their
+    order."""
     run = base
     written: dict[str, tuple[str, Any]] = {}
     names = [lever.name for lever in levers]
     for name in names:
         if names.count(name) > 1:
-            raise BadInput(f"the lever '{name}' is named twice", "write it once, with the settings you want")
+            raise BadInput(
+                f"the lever '{name}' is named twice", "write it once, with the settings you want"
+            )
     before = digest(base)
     for lever in levers:
         changes = diff(base, edited_by(lever, base))
         if digest(base) != before:
             raise BadInput(
-                f"'{lever.name}'{home(lever)} changes the run that it is given", "an edit returns another run: use put"
+                f"'{lever.name}'{home(lever)} changes the run that it is given",
+                "an edit returns another run: use put",
             )
         if not changes and not ask(lever, "needs", base):
-            raise BadInput(f"'{lever.name}' changes nothing: the run has it already", "leave it out")
+            raise BadInput(
+                f"'{lever.name}' changes nothing: the run has it already", "leave it out"
+            )
         for change in changes:
             if not inside(change.path, lever.touches):
                 raise BadInput(
                     f"'{lever.name}'{home(lever)} changes {change.path}, which it does not declare",
-                    "an effect must belong to one decision: correct the lever's `touches` or its edit",
+                    "an effect must belong to one decision: correct the lever's `touches` or its"
+                    " edit",
                 )
             other = written.setdefault(change.path, (lever.name, change.after))
             if other[1] != change.after:
                 raise BadInput(
-                    f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and {change.after}",
+                    f"'{other[0]}' and '{lever.name}' both write {change.path}: {other[1]} and"
+                    f" {change.after}",
                     "leave one of them out",
                 )
-            for path, (name, _) in written.items():  # one replaces a filler, the other a setting of it
-                nested = path != change.path and (inside(path, (change.path,)) or inside(change.path, (path,)))
-                if nested and name != lever.name and not _commute(base, levers[names.index(name)], lever):
+            # one replaces a filler, the other a setting of it
+            for path, (name, _) in written.items():
+                nested = path != change.path and (
+                    inside(path, (change.path,)) or inside(change.path, (path,))
+                )
+                if (
+                    nested
+                    and name != lever.name
+                    and not _commute(base, levers[names.index(name)], lever)
+                ):
                     raise BadInput(
-                        f"'{name}' writes {path} and '{lever.name}' writes {change.path}", "leave one of them out"
+                        f"'{name}' writes {path} and '{lever.name}' writes {change.path}",
+                        "leave one of them out",
                     )
         run = edited_by(lever, run)
     for lever in levers:
@@ -192,7 +232,8 @@ def apply(base: RunSpec, levers: tuple[Any, ...]) -> RunSpec:
 
 
 def _require_commuting(base: RunSpec, levers: tuple[Any, ...], run: RunSpec) -> None:
-    """A lever that asks for a value which the base has already writes nothing, and another may then overrule it or not."""
+    """A lever that asks for a value which the base has already writes nothing, and another may then
+    overrule it or not."""
     backwards = base
     try:
         for lever in reversed(levers):
@@ -202,7 +243,8 @@ def _require_commuting(base: RunSpec, levers: tuple[Any, ...], run: RunSpec) -> 
     if changes := diff(run, backwards):
         path, one, other = changes[0]
         raise OrderDecides(
-            f"these levers ask for different values of {path}: {one} or {other}, by the order they are named in",
+            f"these levers ask for different values of {path}: {one} or {other}, by the order they"
+            " are named in",
             "leave one of them out",
         )
 
@@ -225,7 +267,8 @@ def edited_by(lever: Edit, run: RunSpec) -> RunSpec:
 
 
 def ask(lever: Edit, method: str, run: RunSpec) -> Any:
-    """Ask a lever; what a user's own file raises becomes a message that names the lever, the file and the line."""
+    """Ask a lever; what a user's own file raises becomes a message that names the lever, the file
+    and the line."""
     try:
         return getattr(lever, method)(run)
     except BadInput:
@@ -237,7 +280,8 @@ def ask(lever: Edit, method: str, run: RunSpec) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# Phrases: "pocket + muon + tread(drop=0.5)" read into a recipe and levers; typed settings such as "optim.lr=2e-4".
+# Phrases: "pocket + muon + tread(drop=0.5)" read into a recipe and levers; typed settings such as
+# "optim.lr=2e-4".
 
 
 LONGEST = 2000  # characters of a phrase or a value
@@ -254,13 +298,15 @@ class Catalogue(NamedTuple):
     bundles: Mapping[str, type[Any]] = {}  # name -> bundle class: several levers under one name
 
     def recipe(self, name: str) -> RunSpec:
-        """The run that a recipe returns; a person's own may be marked `-> RunSpec` and return something else."""
+        """The run that a recipe returns; a person's own may be marked `-> RunSpec` and return
+        something else."""
         if name not in self.recipes:
             raise BadInput(f"no recipe is called '{name}'", nearest(name, self.recipes))
         run: object = self.recipes[name]()
         if not isinstance(run, RunSpec):
             raise BadInput(
-                f"the recipe '{name}'{home(self.recipes[name])} gave {type(run).__name__}, not a run",
+                f"the recipe '{name}'{home(self.recipes[name])} gave {type(run).__name__}, not"
+                " a run",
                 "return a RunSpec, such as fulcrum.phrase(...) gives: see docs/write-a-lever.md",
             )
         return run
@@ -277,19 +323,26 @@ class Phrase(NamedTuple):
 
 
 def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phrase:
-    """Read a phrase; refuse unknown names, wrong settings, doubled or conflicting levers before anything is built.
+    """Read a phrase; refuse unknown names, wrong settings, doubled or conflicting levers before
+    anything is built.
 
-    `settings` change the recipe itself, so every arm of a study that shares them shares its baseline.
+    `settings` change the recipe itself, so every arm of a study that shares them shares its
+    baseline.
     """
     first, *rest = _terms(text)
     if not isinstance(first, ast.Name):
         raise BadInput(
             f"a phrase begins with a recipe, found '{ast.unparse(first)}'",
-            f'levers are added with +, as in "spark + muon"; {_known("recipes", catalogue.recipes)}',
+            'levers are added with +, as in "spark + muon";'
+            f" {_known('recipes', catalogue.recipes)}",
         )
     base = assign(catalogue.recipe(first.id), settings, catalogue)
     named = [_named_part(node, catalogue) for node in rest]
-    levers = tuple(lever for one in named for lever in (one.parts() if type(one) in catalogue.bundles.values() else (one,)))
+    levers = tuple(
+        lever
+        for one in named
+        for lever in (one.parts() if type(one) in catalogue.bundles.values() else (one,))
+    )
     run = apply(base, levers)
     for one in named:
         if type(one) in catalogue.bundles.values() and (problem := one.needs(run)):
@@ -299,7 +352,9 @@ def parse(text: str, catalogue: Catalogue, settings: Iterable[str] = ()) -> Phra
 
 def read_lever(text: str, catalogue: Catalogue) -> Any:
     """The lever that one part of a phrase names, with its settings, put on no run yet."""
-    return _lever(_read(text, "the lever", "write its name and settings, such as tread(drop=0.5)"), catalogue)
+    return _lever(
+        _read(text, "the lever", "write its name and settings, such as tread(drop=0.5)"), catalogue
+    )
 
 
 def _read(text: str, what: str, hint: str) -> ast.expr:
@@ -308,7 +363,8 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
         if len(text) > LONGEST:
             raise ValueError
         node = _parsed(text)
-        if _nested_too_deep(node):  # what is read well may still be too deep to be written out in a message
+        # what is read well may still be too deep to be written out in a message
+        if _nested_too_deep(node):
             raise ValueError
         return node
     except UNREADABLE:
@@ -317,7 +373,8 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
 
 def _parsed(text: str) -> ast.expr:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python warns of "0.5in", which is refused in our words or is a path
+        # Python warns of "0.5in", which is refused in our words or is a path
+        warnings.simplefilter("ignore")
         return ast.parse(text.strip(), mode="eval").body
 
 
@@ -331,7 +388,9 @@ def _nested_too_deep(node: ast.expr) -> bool:
 
 
 def _terms(text: str) -> list[ast.expr]:
-    node = _read(text, "the phrase", 'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"')
+    node = _read(
+        text, "the phrase", 'write a recipe and levers, such as "pocket + muon + tread(drop=0.5)"'
+    )
     later: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         later.insert(0, node.right)
@@ -363,15 +422,20 @@ def _lever(node: ast.expr, catalogue: Catalogue) -> Any:
         return Staged(_lever(node.left, catalogue), float(bounds[0]), float(bounds[1]))
     call = node.func if isinstance(node, ast.Call) else node
     if not isinstance(call, ast.Name):
-        raise BadInput(f"expected the name of a lever, found '{ast.unparse(node)}'", "all levers: fulcrum levers")
+        raise BadInput(
+            f"expected the name of a lever, found '{ast.unparse(node)}'",
+            "all levers: fulcrum levers",
+        )
     if call.id not in catalogue.levers:
         if call.id in catalogue.bundles:
             raise BadInput(
-                f"'{call.id}' is a bundle of levers and cannot be limited to a stage", "stage its parts one by one"
+                f"'{call.id}' is a bundle of levers and cannot be limited to a stage",
+                "stage its parts one by one",
             )
         raise BadInput(
             f"no lever is called '{call.id}'",
-            nearest(call.id, [*catalogue.levers, *catalogue.bundles]) + "\n  all levers: fulcrum levers",
+            nearest(call.id, [*catalogue.levers, *catalogue.bundles])
+            + "\n  all levers: fulcrum levers",
         )
     return _make(catalogue.levers[call.id], call.id, node)
 
@@ -381,46 +445,64 @@ def _make(cls: type[Any], name: str, node: ast.expr) -> Any:
     given = {}
     if isinstance(node, ast.Call):
         if node.args:
-            raise BadInput(f"settings are written by name, found '{ast.unparse(node)}'", "such as tread(drop=0.5)")
+            raise BadInput(
+                f"settings are written by name, found '{ast.unparse(node)}'",
+                "such as tread(drop=0.5)",
+            )
         names = [str(word.arg) for word in node.keywords]
         if len(set(names)) < len(names):
             raise BadInput(f"a setting is given twice in '{ast.unparse(node)}'", "write each once")
         given = {str(word.arg): _value(word.value) for word in node.keywords}
     unknown = [word for word in given if word not in cls.model_fields]
     if unknown:
-        raise BadInput(f"'{name}' has no setting '{unknown[0]}'", nearest(unknown[0], cls.model_fields))
+        raise BadInput(
+            f"'{name}' has no setting '{unknown[0]}'", nearest(unknown[0], cls.model_fields)
+        )
     try:
         return cls(**given)
     except ValidationError as error:
-        where = ", ".join(cls.model_fields) if issubclass(cls, Filler) else f"fulcrum levers show {name}"
+        where = (
+            ", ".join(cls.model_fields)
+            if issubclass(cls, Filler)
+            else f"fulcrum levers show {name}"
+        )
         raise BadInput(f"'{name}': {explain(error)}", f"its settings: {where}") from None
 
 
 def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):  # a bare word is a word: teacher=world
         return {"true": True, "false": False, "none": None}.get(node.id, node.id)
-    if isinstance(node, ast.Tuple | ast.List) and any(isinstance(item, ast.Name) for item in node.elts):
+    if isinstance(node, ast.Tuple | ast.List) and any(
+        isinstance(item, ast.Name) for item in node.elts
+    ):
         return tuple(_value(item) for item in node.elts)  # bare words: targets=[attention_in, text]
     try:
         return ast.literal_eval(node)
     except UNREADABLE:
-        raise BadInput(f"cannot read the value '{ast.unparse(node)[:200]}'", "numbers, words, true, false, none") from None
+        raise BadInput(
+            f"cannot read the value '{ast.unparse(node)[:200]}'",
+            "numbers, words, true, false, none",
+        ) from None
 
 
 def overridden(settings: Iterable[str]) -> Iterator[str]:
-    """A sentence for each setting that another one after it undoes: scripts append what they change, and people forget."""
+    """A sentence for each setting that another one after it undoes: scripts append what they
+    change, and people forget."""
     paths: list[str] = []
     for path in (setting.partition("=")[0].strip() for setting in settings):
         if path in paths:
             yield f"the slot '{path}' is set twice: the last setting counts"
         yield from (
-            f"'{one}' is set, and then all of '{path}': the first is lost" for one in paths if one.startswith(f"{path}.")
+            f"'{one}' is set, and then all of '{path}': the first is lost"
+            for one in paths
+            if one.startswith(f"{path}.")
         )
         paths.append(path)
 
 
 def assign(run: RunSpec, settings: Iterable[str], catalogue: Catalogue) -> RunSpec:
-    """Typed settings, "path=value", all at once; a seam takes a filler by kind: flow.time=uniform."""
+    """Typed settings, "path=value", all at once; a seam takes a filler by kind:
+    flow.time=uniform."""
     wanted = [_setting(run, setting, catalogue) for setting in settings]
     return put_all(run, wanted) if wanted else run
 
@@ -428,12 +510,18 @@ def assign(run: RunSpec, settings: Iterable[str], catalogue: Catalogue) -> RunSp
 def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any]:
     path, equals, text = setting.partition("=")
     if not equals:
-        raise BadInput(f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4")
+        raise BadInput(
+            f"a setting is written path=value, found '{setting}'", "such as --set optim.lr=2e-4"
+        )
     path = path.strip()
     old = get(run, path)  # names the nearest slots when there is none
     if isinstance(old, str):
         return path, _word(text)
-    node = _read(text, f"the value of {path}:", "paths stand in quotes, such as pretrained_codec(path='/data/vae')")
+    node = _read(
+        text,
+        f"the value of {path}:",
+        "paths stand in quotes, such as pretrained_codec(path='/data/vae')",
+    )
     if isinstance(old, Filler):
         return path, _filler(old, node, catalogue)
     if isinstance(old, tuple) and isinstance(node, ast.Tuple | ast.List):
@@ -447,7 +535,8 @@ def _setting(run: RunSpec, setting: str, catalogue: Catalogue) -> tuple[str, Any
 
 
 def _word(text: str) -> str:
-    """The value of a slot that takes a word: quoted, or as it stands, so that a path needs no quotes."""
+    """The value of a slot that takes a word: quoted, or as it stands, so that a path needs no
+    quotes."""
     try:
         value = ast.literal_eval(_parsed(text)) if len(text) <= LONGEST else None
     except UNREADABLE:
@@ -456,7 +545,8 @@ def _word(text: str) -> str:
 
 
 def _named(node: ast.expr, catalogue: Catalogue) -> Any:
-    """One member of a set of fillers, such as encode.teachers=[pretrained_teacher(name='dino', path='/data/dino')]."""
+    """One member of a set of fillers, such as encode.teachers=[pretrained_teacher(name='dino',
+    path='/data/dino')]."""
     kinds = {cls.kind: cls for cls in catalogue.fillers}
     call = node.func if isinstance(node, ast.Call) else node
     if not (isinstance(call, ast.Name) and call.id in kinds):

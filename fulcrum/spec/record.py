@@ -1,4 +1,5 @@
-"""The frozen record that every part of a run description is made of, the ranges of its numbers, and its plain-data form."""
+"""The frozen record that every part of a run description is made of, the ranges of its numbers, and
+its plain-data form."""
 
 import re
 from dataclasses import dataclass
@@ -12,18 +13,22 @@ from fulcrum.spec.errors import BadInput
 
 
 class Frozen(BaseModel):
-    """A record of facts beside the run's description: nothing unknown, nothing infinite, nothing changed later."""
+    """A record of facts beside the run's description: nothing unknown, nothing infinite, nothing
+    changed later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
 class Within:
-    """What a number must be, as an interval: "(0, 1]" is greater than 0 and at most 1. Its error names both ends."""
+    """What a number must be, as an interval: "(0, 1]" is greater than 0 and at most 1. Its error
+    names both ends."""
 
     interval: str
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
         return no_info_after_validator_function(self.checked, handler(source))
 
     def checked(self, value: float) -> float:
@@ -49,7 +54,8 @@ Factor = Annotated[float, Within("(0, 1000]")]  # multiplies something: a term, 
 Guidance = Annotated[float, Within("(0, 100]")]  # scale of a guide
 Positive = Annotated[float, Within("(0, 1e6]")]
 Count = Annotated[int, Within("[1, 1e12]")]
-Seed = Annotated[int, Within("[0, 9e18]")]  # draws are keyed by 64 bits: a larger one repeats another's
+# draws are keyed by 64 bits: a larger one repeats another's
+Seed = Annotated[int, Within("[0, 9e18]")]
 Threads = Annotated[int, Within("[1, 1024]")]  # of one process
 Width = Annotated[int, Within("[1, 65536]")]  # of a layer: features, channels, pixels of a patch
 
@@ -65,7 +71,8 @@ class Record(BaseModel):
     """A value: equal by content, never changed in place, no unknown field accepted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    later: ClassVar[tuple[str, ...]] = ()  # fields that joined when runs had keys already: unsaid at their default
+    #: fields that joined when runs had keys already: unsaid at their default
+    later: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)}" for name in type(self).model_fields)
@@ -79,7 +86,8 @@ class Builds(Generic[Part_co]):
     """What every seam asks of its fillers, and of which type the part is that they make."""
 
     def build(self, ctx: Any) -> Part_co:
-        """Make the working part. Every filler that is put into a run defines it; torch code is imported in here."""
+        """Make the working part. Every filler that is put into a run defines it; torch code is
+        imported in here."""
         raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
 
 
@@ -93,7 +101,8 @@ class Filler(Record):
         return {}
 
     def identity(self) -> dict[str, Any]:
-        """The settings that decide results. Where files lie does not: `hashes` says what they hold."""
+        """The settings that decide results. Where files lie does not: `hashes` says what they
+        hold."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     def __str__(self) -> str:
@@ -103,18 +112,28 @@ class Filler(Record):
 
 def slot_of(filler: Filler) -> type[Filler]:
     """Return the base record of the seam that a filler fills: it derives from `Filler` directly."""
-    return next(cls for cls in type(filler).__mro__ if issubclass(cls, Filler) and Filler in cls.__bases__)
+    return next(
+        cls for cls in type(filler).__mro__ if issubclass(cls, Filler) and Filler in cls.__bases__
+    )
 
 
 def tree(value: Any, identity: bool = False) -> Any:
-    """Plain data (dicts, lists, numbers, words) that says everything about `value`; fillers carry their kind.
+    """Plain data (dicts, lists, numbers, words) that says everything about `value`; fillers carry
+    their kind.
 
     With `identity` it says only what decides results: the key of a run is made from that.
     """
     if isinstance(value, Filler) and identity:
-        return {"kind": value.kind, **{name: tree(item, identity) for name, item in value.identity().items()}}
+        return {
+            "kind": value.kind,
+            **{name: tree(item, identity) for name, item in value.identity().items()},
+        }
     if isinstance(value, Record):
-        plain = {name: tree(getattr(value, name), identity) for name in type(value).model_fields if _said(value, name)}
+        plain = {
+            name: tree(getattr(value, name), identity)
+            for name in type(value).model_fields
+            if _said(value, name)
+        }
         return {"kind": value.kind, **plain} if isinstance(value, Filler) else plain
     if isinstance(value, tuple | list):
         return [tree(item, identity) for item in value]
@@ -124,16 +143,21 @@ def tree(value: Any, identity: bool = False) -> Any:
 
 
 def _said(record: Record, name: str) -> bool:
-    """Does the plain form tell of this field? A key that was made before the field existed is still the run's key."""
-    return name not in record.later or getattr(record, name) != type(record).model_fields[name].default
+    """Does the plain form tell of this field? A key that was made before the field existed is still
+    the run's key."""
+    return (
+        name not in record.later or getattr(record, name) != type(record).model_fields[name].default
+    )
 
 
 def agree(one: Any, other: Any, identity: Any) -> bool:
-    """Do two plain forms say the same, but for what `identity` leaves out? What it says under a name of its own is the
-    content of something that the plain forms tell by its place."""
+    """Do two plain forms say the same, but for what `identity` leaves out? What it says under a
+    name of its own is the content of something that the plain forms tell by its place."""
     if isinstance(one, dict) and isinstance(other, dict) and isinstance(identity, dict):
         shared = [name for name in identity if name in one]
-        return one.keys() == other.keys() and all(agree(one[name], other[name], identity[name]) for name in shared)
+        return one.keys() == other.keys() and all(
+            agree(one[name], other[name], identity[name]) for name in shared
+        )
     if isinstance(one, list) and isinstance(other, list) and isinstance(identity, list):
         return len(one) == len(other) == len(identity) and all(map(agree, one, other, identity))
     return bool(one == other)

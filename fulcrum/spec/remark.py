@@ -1,4 +1,5 @@
-"""What a result says in a sentence, as data: a code, and the names and numbers that the sentence states."""
+"""What a result says in a sentence, as data: a code, and the names and numbers that the sentence
+states."""
 
 from typing import Any
 

@@ -1,14 +1,33 @@
-"""RunSpec: the frozen tree that decides everything scientific about a run, and System, which decides only speed."""
+"""RunSpec: the frozen tree that decides everything scientific about a run, and System, which
+decides only speed."""
 
 import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializeAsAny,
+    field_validator,
+    model_validator,
+)
 
 from fulcrum.spec import slots
-from fulcrum.spec.record import Count, Factor, Filler, Positive, Record, Share, Threads, Width, Within, tree
+from fulcrum.spec.record import (
+    Count,
+    Factor,
+    Filler,
+    Positive,
+    Record,
+    Share,
+    Threads,
+    Width,
+    Within,
+    tree,
+)
 
 # --------------------------------------------------------------------------------------------------
 # The version of the science: raised whenever a change makes equal specs train or draw differently.
@@ -37,7 +56,9 @@ class During(Record):
     @model_validator(mode="after")
     def _runs(self) -> "During":
         if not self.start < self.end:
-            raise ValueError(f"a stage must run: it starts at {self.start} and ends at {self.end} of the budget")
+            raise ValueError(
+                f"a stage must run: it starts at {self.start} and ends at {self.end} of the budget"
+            )
         return self
 
     @property
@@ -49,7 +70,8 @@ class Data(Record):
     source: SerializeAsAny[slots.SourceFiller]
     caption: SerializeAsAny[slots.CaptionFiller]
     size: Annotated[int, Within("[1, 8192]")]  # pixels on a side
-    stages: tuple[During, ...] = ()  # values for a part of the budget; a set: kept in one order, so that levers commute
+    #: values for a part of the budget; a set: kept in one order, so that levers commute
+    stages: tuple[During, ...] = ()
 
     @field_validator("stages")
     @classmethod
@@ -60,15 +82,18 @@ class Data(Record):
             for other in ordered[i + 1 :]:
                 if _at_odds(one, other):
                     raise ValueError(
-                        f"stages {one.name} and {other.name} give {min(one.path, other.path, key=len)} "
-                        f"two values at the same time"
+                        f"stages {one.name} and {other.name} give"
+                        f" {min(one.path, other.path, key=len)} two values at the same time"
                     )
         return ordered
 
 
 def _at_odds(one: During, other: During) -> bool:
-    """Would a path have two values at one time? Of rates, the stage that began last has its own: only a tie is refused."""
-    nested = f"{one.path}.".startswith(f"{other.path}.") or f"{other.path}.".startswith(f"{one.path}.")
+    """Would a path have two values at one time? Of rates, the stage that began last has its own:
+    only a tie is refused."""
+    nested = f"{one.path}.".startswith(f"{other.path}.") or f"{other.path}.".startswith(
+        f"{one.path}."
+    )
     same = one.path == other.path and one.value == other.value
     within = one.path == other.path == RATE and one.start != other.start
     return nested and one.start < other.end and other.start < one.end and not same and not within
@@ -77,17 +102,30 @@ def _at_odds(one: During, other: During) -> bool:
 class Encode(Record):
     codec: SerializeAsAny[slots.CodecFiller]
     text: SerializeAsAny[slots.TextFiller]
-    teachers: tuple[SerializeAsAny[slots.TeacherFiller], ...] = ()  # frozen vision networks; a set: kept in one order
+    #: frozen vision networks; a set: kept in one order
+    teachers: tuple[SerializeAsAny[slots.TeacherFiller], ...] = ()
 
     @field_validator("teachers")
     @classmethod
-    def _one_order(cls, teachers: tuple[slots.TeacherFiller, ...]) -> tuple[slots.TeacherFiller, ...]:
+    def _one_order(
+        cls, teachers: tuple[slots.TeacherFiller, ...]
+    ) -> tuple[slots.TeacherFiller, ...]:
         return tuple(sorted(teachers, key=lambda teacher: teacher.name))
 
     def teacher(self, name: str) -> slots.TeacherFiller | None:
-        """Who teaches what a term asks of this name: one that takes its place, else the one that has it."""
-        instead = [teacher for teacher in self.teachers if getattr(teacher, "instead_of", "") == name]
-        return next((teacher for teacher in (*instead, *self.teachers) if teacher in instead or teacher.name == name), None)
+        """Who teaches what a term asks of this name: one that takes its place, else the one that
+        has it."""
+        instead = [
+            teacher for teacher in self.teachers if getattr(teacher, "instead_of", "") == name
+        ]
+        return next(
+            (
+                teacher
+                for teacher in (*instead, *self.teachers)
+                if teacher in instead or teacher.name == name
+            ),
+            None,
+        )
 
 
 class Flow(Record):
@@ -99,7 +137,8 @@ class Flow(Record):
 
 
 class AllWeights(slots.LearnedFiller):
-    """Every weight of the denoiser learns. It stands here as it is what a description means that says nothing of it."""
+    """Every weight of the denoiser learns. It stands here as it is what a description means that
+    says nothing of it."""
 
     kind: ClassVar[str] = "all_weights"
     partial: ClassVar[bool] = False
@@ -114,7 +153,8 @@ class Model(Record):
     depth: Annotated[int, Within("[1, 1024]")]  # blocks
     heads: Width  # of the attention; the width is divided among them
     patch: Width  # latents, or pixels, on a side that make one token
-    mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5  # the hidden layer of a block over its width
+    #: the hidden layer of a block over its width
+    mlp_ratio: Annotated[float, Within("[0.25, 64]")] = 3.5
     bottleneck: Width | None = None  # two linears instead of one for wide patches
     theta: Positive = 10_000.0  # base of the rotary positions
     route: SerializeAsAny[slots.RouteFiller]
@@ -127,19 +167,23 @@ class Optim(Record):
     lr: Annotated[float, Within("(0, 1]")]  # learning rate at its height
     clip: Positive = 1.0  # largest norm of the gradient
     warmup: Share = 0.01  # share of the budget
-    decay: Share = 0.0  # final share of the budget, linear to zero; of a stage with a rate of its own, its final share
-    rewarm: Share = 0.1  # share of a stage with a rate of its own, in which that is warmed up from zero
+    #: final share of the budget, linear to zero; of a stage with a rate of its own, its final share
+    decay: Share = 0.0
+    #: share of a stage with a rate of its own, in which that is warmed up from zero
+    rewarm: Share = 0.1
     not_finite: Literal["stop", "skip"] = "stop"  # what a non-finite step does
 
 
 class Precision(Record):
-    """What numbers are kept and computed in. An operation in bf16 takes and gives bf16 numbers, and sums in fp32 inside."""
+    """What numbers are kept and computed in. An operation in bf16 takes and gives bf16 numbers, and
+    sums in fp32 inside."""
 
     storage: Dtype = "fp32"  # of weights
     gradient: Dtype = "fp32"  # what the optimizer is given
     optimizer: Dtype = "fp32"  # what it remembers
     reduce: Dtype = "fp32"  # of sums over processes
-    rounding: Literal["nearest", "stochastic"] = "nearest"  # of an update to what the storage can hold
+    #: of an update to what the storage can hold
+    rounding: Literal["nearest", "stochastic"] = "nearest"
     compute: Dtype = "fp32"  # of matrix products
     norm: Dtype = "fp32"  # of the stream, of queries and keys
     softmax: Dtype = "fp32"  # of the attention
@@ -151,7 +195,8 @@ class Precision(Record):
 class Sample(Record):
     steps: Annotated[int, Within("[1, 10000]")]  # of the solver from noise to a picture
     guide: SerializeAsAny[slots.GuideFiller]
-    prompts: SerializeAsAny[slots.CaptionFiller]  # the captions that pictures are drawn from and judged by
+    #: the captions that pictures are drawn from and judged by
+    prompts: SerializeAsAny[slots.CaptionFiller]
     shift: Factor = 1.0  # of the sampling grid
 
 
@@ -189,20 +234,27 @@ class RunSpec(Record):
         """Sizes that cannot work are refused here, before anything is built."""
         model, data, stride = self.model, self.data, self.encode.codec.stride
         if model.width % model.heads:
-            raise ValueError(f"model.width {model.width} cannot be divided among model.heads {model.heads}")
+            raise ValueError(
+                f"model.width {model.width} cannot be divided among model.heads {model.heads}"
+            )
         if (model.width // model.heads) % 4:
-            raise ValueError(f"a head is {model.width // model.heads} wide; two rotary axes need a multiple of 4")
+            raise ValueError(
+                f"a head is {model.width // model.heads} wide; two rotary axes need a multiple of 4"
+            )
         unit = stride * model.patch
         sizes = {data.size} | {stage.value for stage in data.stages if stage.path == "data.size"}
         for size in sorted(sizes):
             if size % unit:
                 raise ValueError(
-                    f"data.size {size} is not a multiple of {unit} (codec stride {stride} x patch {model.patch})"
+                    f"data.size {size} is not a multiple of {unit} (codec stride {stride} x patch"
+                    f" {model.patch})"
                 )
-        if self.optim.rewarm + self.optim.decay > 1 and any(stage.path == RATE for stage in data.stages):
+        if self.optim.rewarm + self.optim.decay > 1 and any(
+            stage.path == RATE for stage in data.stages
+        ):
             raise ValueError(
-                f"a stage with a rate of its own has optim.rewarm {self.optim.rewarm} and optim.decay {self.optim.decay} "
-                "in it: shares of the stage, together at most 1"
+                f"a stage with a rate of its own has optim.rewarm {self.optim.rewarm} and"
+                f" optim.decay {self.optim.decay} in it: shares of the stage, together at most 1"
             )
         images, batch = self.budget.images, self.budget.batch
         if images % batch:
@@ -231,14 +283,19 @@ class RunSpec(Record):
 def _fillers(value: Any) -> Iterator[Filler]:
     if isinstance(value, Filler):
         yield value
-    parts = [getattr(value, name) for name in type(value).model_fields] if isinstance(value, Record) else value
+    parts = (
+        [getattr(value, name) for name in type(value).model_fields]
+        if isinstance(value, Record)
+        else value
+    )
     if isinstance(parts, list | tuple):
         for part in parts:
             yield from _fillers(part)
 
 
 # --------------------------------------------------------------------------------------------------
-# What should only change speed: device, threads, compilation, processes. Outside the key, recorded in checkpoints.
+# What should only change speed: device, threads, compilation, processes. Outside the key, recorded
+# in checkpoints.
 #
 # So is what is done when a run goes wrong: it changes no run that goes well.
 
@@ -259,11 +316,14 @@ def _mesh(text: str) -> str:
 
 
 def _recompute(said: Any) -> Any:
-    return {False: "none", True: "full"}[said] if isinstance(said, bool) else said  # as checkpoints of before have it
+    # as checkpoints of before have it
+    return {False: "none", True: "full"}[said] if isinstance(said, bool) else said
 
 
-MeshName = Annotated[str, AfterValidator(_mesh)]  # how processes share the weights: fulcrum/training/dist/collectives.py
-Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]  # of no block, every other, all
+# how processes share the weights: fulcrum/training/dist/collectives.py
+MeshName = Annotated[str, AfterValidator(_mesh)]
+# of no block, every other, all
+Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]
 
 
 OnAlarm = Literal["tell", "stop", "skip", "roll_back"]
@@ -272,17 +332,24 @@ OnAlarm = Literal["tell", "stop", "skip", "roll_back"]
 class System(Record):
     device: Device = "cpu"
     processes: Count = 1  # that share the model and every batch
-    threads: Threads = 1  # cores that this process uses; one per process when cells run side by side
-    compile: bool = False  # compile the denoiser: a shallow stack in one graph, a deep one by blocks
+    #: cores that this process uses; one per process when cells run side by side
+    threads: Threads = 1
+    #: compile the denoiser: a shallow stack in one graph, a deep one by blocks
+    compile: bool = False
     mesh: MeshName = "fsdp"  # of many processes: who holds which weights
     microbatch: Count | None = None  # rows of a process per backward pass; None = all it has
-    recompute: Recompute = "none"  # blocks whose activations are computed again in the backward instead of kept
-    save_every: Count | None = None  # images between two checkpoints; None = as often as costs little
-    on_alarm: OnAlarm = "tell"  # what is done when a sentinel sees something wrong: docs/when-a-run-goes-wrong.md
-    bf16: Products = "auto"  # products of a run that computes in bf16: the device's own, or rounded numbers in fp32
+    #: blocks whose activations are computed again in the backward instead of kept
+    recompute: Recompute = "none"
+    #: images between two checkpoints; None = as often as costs little
+    save_every: Count | None = None
+    #: what is done when a sentinel sees something wrong: docs/when-a-run-goes-wrong.md
+    on_alarm: OnAlarm = "tell"
+    #: products of a run that computes in bf16: the device's own, or rounded numbers in fp32
+    bf16: Products = "auto"
 
     def bare(self) -> "System":
-        """The same device and nothing else that was asked for: what draws and measures, however the run was trained."""
+        """The same device and nothing else that was asked for: what draws and measures, however the
+        run was trained."""
         return System().model_copy(update={"device": self.device})
 
     def differences(self, other: "System") -> list[str]:

@@ -1,4 +1,5 @@
-"""The seams: one base record for each named place where runs may differ. Rooms derive their fillers from these."""
+"""The seams: one base record for each named place where runs may differ. Rooms derive their fillers
+from these."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
 class SourceFiller(Filler, Builds["Source"]):
     """data.source: where samples come from."""
 
-    is_world: ClassVar[bool] = False  # pictures of the embedded world, whose teacher knows no others
+    #: pictures of the embedded world, whose teacher knows no others
+    is_world: ClassVar[bool] = False
 
     def caption_names(self) -> tuple[str, ...] | None:
         """Of the captions that every picture has; None: not known before it is built."""
         return None
 
     def geometry_missing(self) -> str | None:
-        """Why it cannot tell its pictures' original sizes and crops, in words, or None: what it builds has `geometry`."""
+        """Why it cannot tell its pictures' original sizes and crops, in words, or None: what it
+        builds has `geometry`."""
         return f"the source '{self.kind}' does not know what its pictures were cut from"
 
     def geometry_varies(self) -> bool:
@@ -43,12 +46,15 @@ class SourceFiller(Filler, Builds["Source"]):
         return True
 
     def held_out(self, split: str, count: int) -> "SourceFiller":
-        """Pictures to judge by that no run trains on: truly captioned, whatever this source does to its own."""
-        raise BadInput(f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)")
+        """Pictures to judge by that no run trains on: truly captioned, whatever this source does to
+        its own."""
+        raise BadInput(
+            f"{type(self).__name__} has no held-out pictures", "define held_out(split, count)"
+        )
 
     def glimpse(self, size: int, count: int) -> "NDArray[np.uint8] | None":
-        """The first `count` pictures that training may see, (count, 3, size, size), read without a cache; None: they
-        cannot be had by themselves."""
+        """The first `count` pictures that training may see, (count, 3, size, size), read without a
+        cache; None: they cannot be had by themselves."""
         return None
 
 
@@ -104,7 +110,8 @@ class WeightFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
 
 
 class RouteFiller(Filler, Builds["Route"]):
-    """model.route: which tokens a span of blocks sees. What is not overridden is a model without a span."""
+    """model.route: which tokens a span of blocks sees. What is not overridden is a model without a
+    span."""
 
     fuses: ClassVar[bool] = False  # a path leads around the span: it may be left out
 
@@ -121,7 +128,8 @@ class RouteFiller(Filler, Builds["Route"]):
         return 0
 
     def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
-        """Random numbers that it needs in training, for tokens on a grid of (rows, columns): `keep`, `drop_path`."""
+        """Random numbers that it needs in training, for tokens on a grid of (rows, columns):
+        `keep`, `drop_path`."""
         return {}
 
 
@@ -140,9 +148,11 @@ class ConditionFiller(Filler, Builds["Condition | None"]):
 
 
 class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
-    """model.learned: which of the denoiser's weights learn; what it builds prepares a denoiser that has no values yet.
+    """model.learned: which of the denoiser's weights learn; what it builds prepares a denoiser that
+    has no values yet.
 
-    A weight is known by its words: its role, and what its layer is for (`fulcrum.training.model.layers`).
+    A weight is known by its words: its role, and what its layer is for
+    (`fulcrum.training.model.layers`).
     """
 
     partial: ClassVar[bool] = True  # does it leave weights as they began?
@@ -156,13 +166,13 @@ class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
         return 0
 
     def problem(self, run: Any) -> str | None:
-        """Why nothing good can come of it in this run, in words, or None. Asked when the run is whole: a start may have
-        brought other sizes than the recipe's."""
+        """Why nothing good can come of it in this run, in words, or None. Asked when the run is
+        whole: a start may have brought other sizes than the recipe's."""
         if not self.partial or run.start.kind != "fresh":
             return None
         return (
-            "only a part of the weights learns, and the rest would stay as it was drawn at random: begin from trained "
-            "weights, --start RUN or the folder of a pipeline"
+            "only a part of the weights learns, and the rest would stay as it was drawn at random:"
+            " begin from trained weights, --start RUN or the folder of a pipeline"
         )
 
 
@@ -174,7 +184,8 @@ class TermFiller(Filler, Builds["Term"]):
     weight: float
 
     def weight_at(self, progress: float) -> float:
-        """How much it counts when this share of the budget is done; at zero the term is off and costs nothing."""
+        """How much it counts when this share of the budget is done; at zero the term is off and
+        costs nothing."""
         return self.weight
 
     def teachers(self) -> tuple[str, ...]:
@@ -191,7 +202,8 @@ class AverageFiller(Filler, Builds["Average"]):
 
 
 class StartFiller(Filler, Builds["Mapping[str, Tensor] | None"]):
-    """start: the weights a run begins from, by the denoiser's names; None: every parameter begins by its key."""
+    """start: the weights a run begins from, by the denoiser's names; None: every parameter begins
+    by its key."""
 
     def require_fit(self, run: Any) -> None:
         """Refuse weights that do not fit this run, before anything is made."""
@@ -204,7 +216,11 @@ class GuideFiller(Filler, Builds["Callable[[Denoise, Tensor, Tensor], Tensor]"])
 if not TYPE_CHECKING:  # a type checker should go on finding names that are written wrongly
 
     def __getattr__(name: str) -> Any:
-        """Files that people wrote before derive from `seam.Term`; keys hold their bytes, so they must go on to work."""
-        if name.startswith("_") or (record := globals().get(f"{name.removesuffix('Encoder')}Filler")) is None:
+        """Files that people wrote before derive from `seam.Term`; keys hold their bytes, so they
+        must go on to work."""
+        if (
+            name.startswith("_")
+            or (record := globals().get(f"{name.removesuffix('Encoder')}Filler")) is None
+        ):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return record

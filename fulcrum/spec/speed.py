@@ -6,15 +6,23 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.flops import SIZE, denoiser_training_flops, newton_schulz_share, parameters, remembered
+from fulcrum.spec.flops import (
+    SIZE,
+    denoiser_training_flops,
+    newton_schulz_share,
+    parameters,
+    remembered,
+)
 from fulcrum.spec.memory import RankLayout, frozen_flops, row_bytes
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
 
 # --------------------------------------------------------------------------------------------------
-# The GPUs that an estimate knows: what each can do at most, what it holds, and what an hour of it is taken to cost.
+# The GPUs that an estimate knows: what each can do at most, what it holds, and what an hour of it
+# is taken to cost.
 #
-# Peaks are the makers' own for dense products that sum in fp32. Prices are nobody's offer: an assumption in dollars that
+# Peaks are the makers' own for dense products that sum in fp32. Prices are nobody's offer: an
+# assumption in dollars that
 # --price replaces. No torch in here.
 
 
@@ -37,7 +45,8 @@ class GpuType(NamedTuple):
 
 GPUS: Mapping[str, GpuType] = {
     "B200": GpuType(2250e12, 75e12, 180e9, 8.0e12, 900e9, 4.5),
-    "H200": GpuType(989e12, 67e12, 141e9, 4.8e12, 450e9, 2.0),  # the price that the published speed run names
+    # the price that the published speed run names
+    "H200": GpuType(989e12, 67e12, 141e9, 4.8e12, 450e9, 2.0),
     "H100": GpuType(989e12, 67e12, 80e9, 3.35e12, 450e9, 2.0),
     "A100": GpuType(312e12, 19.5e12, 80e9, 2.04e12, 300e9, 1.3),
     "A100-40GB": GpuType(312e12, 19.5e12, 40e9, 1.56e12, 300e9, 1.1),
@@ -60,8 +69,8 @@ class Machine(NamedTuple):
 
     @property
     def shards(self) -> int:
-        """GPUs that share the weights where nobody says: those of one machine, or an equal part of them; the rest are
-        copies. No replica lies on two machines."""
+        """GPUs that share the weights where nobody says: those of one machine, or an equal part of
+        them; the rest are copies. No replica lies on two machines."""
         return self.number if self.number <= NODE else math.gcd(self.number, NODE)
 
     @property
@@ -103,12 +112,16 @@ def _count_and_name(text: str, known: Mapping[str, str]) -> tuple[str, str | Non
 def _number(count: str, name: str) -> int:
     whole, _, part = count.partition(".")
     if part.strip("0"):
-        raise BadInput(f"--gpus {count[:40]}x{name} asks for a part of a GPU", f"give a whole number: --gpus 8x{name}")
+        raise BadInput(
+            f"--gpus {count[:40]}x{name} asks for a part of a GPU",
+            f"give a whole number: --gpus 8x{name}",
+        )
     number = int(whole) if len(whole) <= LONGEST else 0
     if not 1 <= number <= MOST:
         many = f"{number:,}" if len(whole) <= LONGEST else f"a number of {len(whole):,} digits of"
         raise BadInput(
-            f"--gpus {f'{count}x{name}'[:40]} asks for {many} GPUs", f"an estimate is for 1 to {MOST:,}: --gpus 8x{name}"
+            f"--gpus {f'{count}x{name}'[:40]} asks for {many} GPUs",
+            f"an estimate is for 1 to {MOST:,}: --gpus 8x{name}",
         )
     return number
 
@@ -119,18 +132,22 @@ def _letters(name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# How long a training step takes on named GPUs, from counted FLOPs and bytes and one measured point. No torch in here.
+# How long a training step takes on named GPUs, from counted FLOPs and bytes and one measured point.
+# No torch in here.
 #
-# products / (SHARE of the peak) + bytes / bandwidth + optimizer + links that nothing hides + OTHER a row
+# products / (SHARE of the peak) + bytes / bandwidth + optimizer + links that nothing hides + OTHER
+# a row
 #
-# SHARE is stated, chosen with the table in sight. OTHER is what the one published step took beyond what is counted: reading
-# pictures, starting kernels, waiting. A test finds it again from that step; docs/estimate.md tells how far the table is met.
+# SHARE is stated, chosen with the table in sight. OTHER is what the one published step took beyond
+# what is counted: reading pictures, starting kernels, waiting. A test finds it again from that
+# step; docs/estimate.md tells how far the table is met.
 
 
 SHARE = 0.55  # of the peak that large products reach on such GPUs, kernels of attention included
 MEMORY_SHARE = 0.8  # of the bandwidth that kernels reach which only read and write
 LINK_SHARE = 0.7  # of what a link can send
-PASSES = 4  # times that a kept number crosses the memory: written, read again, and its gradient both ways
+# times that a kept number crosses the memory: written, read again, and its gradient both ways
+PASSES = 4
 OTHER = 0.00424  # seconds a row of a GPU; see the measured point
 AGAIN = 4 / 3  # a step whose blocks are all computed twice, over one whose are not
 
@@ -139,7 +156,8 @@ class MeasuredPoint(NamedTuple):
     """The one published step that the estimate is calibrated with."""
 
     batches: float = 3.95  # a second
-    machine: Machine = Machine(8, "H100")  # eight by its settings (256 rows, 32 a device); of which kind nobody says
+    #: eight by its settings (256 rows, 32 a device); of which kind nobody says
+    machine: Machine = Machine(8, "H100")
     text: int = 256  # tokens, padding included
 
 
@@ -166,21 +184,35 @@ class StepTime(NamedTuple):
 
 
 def step_time(
-    run: RunSpec, text: float, machine: Machine, layout: RankLayout, online: bool = False, other: float = OTHER
+    run: RunSpec,
+    text: float,
+    machine: Machine,
+    layout: RankLayout,
+    online: bool = False,
+    other: float = OTHER,
 ) -> StepTime:
-    """`online`: frozen networks run in every step, in the run's compute dtype; else their results are read from a cache."""
+    """`online`: frozen networks run in every step, in the run's compute dtype; else their results
+    are read from a cache."""
     gpu, rows = machine.gpu, run.budget.batch / machine.number
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
     again = 1 + (AGAIN - 1) * layout.recomputed_share(run.model.depth)
     terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
     products = rows * (denoiser_training_flops(run, text) * again + terms) / speed
-    crossing = rows * mean_over_images(run, lambda phase: row_bytes(phase, text, RankLayout())) * PASSES * again
+    crossing = (
+        rows
+        * mean_over_images(run, lambda phase: row_bytes(phase, text, RankLayout()))
+        * PASSES
+        * again
+    )
     memory = crossing / (MEMORY_SHARE * gpu.bandwidth)
     once = mean_over_images(run, lambda phase: _seeing(frozen_flops(phase, text)))
     weights = parameters(run)
-    state = weights / layout.sharing * (3 * SIZE["fp32"] + 2 * remembered(run))  # weight and state both ways, gradient one
+    # weight and state both ways, gradient one
+    state = weights / layout.sharing * (3 * SIZE["fp32"] + 2 * remembered(run))
     steps = (
-        newton_schulz_share(run) * denoiser_training_flops(run) * run.budget.batch if run.optim.rule.kind == "muon" else 0.0
+        newton_schulz_share(run) * denoiser_training_flops(run) * run.budget.batch
+        if run.optim.rule.kind == "muon"
+        else 0.0
     )
     optimizer = state / (MEMORY_SHARE * gpu.bandwidth) + steps / layout.sharing / speed
     return StepTime(
@@ -194,11 +226,15 @@ def step_time(
 
 
 def link_seconds(run: RunSpec, weights: float, machine: Machine, layout: RankLayout) -> float:
-    """Weights gathered before forward and backward of every pass, gradients summed once among those that share the
-    weights, then over the replicas. Of what crosses machines each GPU of one sends its part."""
+    """Weights gathered before forward and backward of every pass, gradients summed once among those
+    that share the weights, then over the replicas. Of what crosses machines each GPU of one sends
+    its part."""
     shards = layout.sharing
-    inside, apart = min(shards, NODE), -(-shards // NODE)  # GPUs of a machine that share the weights, and such machines
-    shared = weights * (2 * layout.passes(run) * SIZE[run.precision.compute] + SIZE[run.precision.reduce])
+    # GPUs of a machine that share the weights, and such machines
+    inside, apart = min(shards, NODE), -(-shards // NODE)
+    shared = weights * (
+        2 * layout.passes(run) * SIZE[run.precision.compute] + SIZE[run.precision.reduce]
+    )
     replicas = machine.number / shards
     summed = 2 * weights / shards * SIZE[run.precision.reduce] * (replicas - 1) / replicas
     link, network = LINK_SHARE * machine.gpu.link, LINK_SHARE * NETWORK
@@ -207,7 +243,8 @@ def link_seconds(run: RunSpec, weights: float, machine: Machine, layout: RankLay
 
 
 def _seeing(parts: dict[str, float | None]) -> float:
-    """Of the networks that look at pictures; texts were read beforehand in every published arm but one."""
+    """Of the networks that look at pictures; texts were read beforehand in every published arm but
+    one."""
     return sum(one or 0.0 for name, one in parts.items() if name != "text")
 
 

@@ -24,27 +24,41 @@ LONGEST = 60  # letters of a value; a hash or a long path says no more in full
 
 
 def in_brief(filler: Filler) -> str:
-    """'world(max_objects=1)': a filler's kind and those of its settings that are not the usual ones; of a folder its name,
-    since the words go to pages that others read."""
+    """'world(max_objects=1)': a filler's kind and those of its settings that are not the usual
+    ones; of a folder its name, since the words go to pages that others read."""
     fields = type(filler).model_fields
-    unusual = {name: getattr(filler, name) for name in fields if getattr(filler, name) != fields[name].default}
+    unusual = {
+        name: getattr(filler, name)
+        for name in fields
+        if getattr(filler, name) != fields[name].default
+    }
     settings = [f"{name}={typed(_last_name(value))}" for name, value in unusual.items()]
     return f"{filler.kind}({', '.join(settings)})" if settings else filler.kind
 
 
 def set_besides(run: RunSpec, named: RunSpec) -> list[str]:
-    """path=value of everything in which a run is not the one that its phrase names; what a pipeline brought is named once,
-    as `start=` and the pipeline's name."""
-    brought = {f"encode.{slot}" for slot in ("codec", "text") if of_start(run, getattr(run.encode, slot))}
-    words = {change.path: _cut(_brief(run, change)) for change in diff(named, run) if change.path not in brought}
+    """path=value of everything in which a run is not the one that its phrase names; what a pipeline
+    brought is named once, as `start=` and the pipeline's name."""
+    brought = {
+        f"encode.{slot}" for slot in ("codec", "text") if of_start(run, getattr(run.encode, slot))
+    }
+    words = {
+        change.path: _cut(_brief(run, change))
+        for change in diff(named, run)
+        if change.path not in brought
+    }
     if any(inside(path, ("start",)) for path in words):
-        words = {path: text for path, text in words.items() if not inside(path, ("start",))} | {"start": start_name(run)}
+        words = {path: text for path, text in words.items() if not inside(path, ("start",))} | {
+            "start": start_name(run)
+        }
     return [f"{path}={text}" for path, text in words.items()]
 
 
 def of_start(run: RunSpec, part: Filler) -> bool:
     """Does a part lie in the pipeline that the run began from?"""
-    return bool(getattr(part, "path", "")) and getattr(part, "path", "") == getattr(run.start, "path", "")
+    return bool(getattr(part, "path", "")) and getattr(part, "path", "") == getattr(
+        run.start, "path", ""
+    )
 
 
 def start_name(run: RunSpec) -> str:
@@ -57,7 +71,9 @@ def start_name(run: RunSpec) -> str:
 def _last_name(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_last_name(one) for one in value)
-    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+    return (
+        PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value
+    )
 
 
 def _brief(run: RunSpec, change: Change) -> Any:
@@ -87,7 +103,11 @@ class SettingWords(NamedTuple):
 
 def setting_words(field: FieldInfo) -> SettingWords:
     kinds, ranges = [], _ranges(field.metadata)
-    for kind in get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,):
+    for kind in (
+        get_args(field.annotation)
+        if get_origin(field.annotation) in (Union, UnionType)
+        else (field.annotation,)
+    ):
         bare, *parts = get_args(kind) if get_origin(kind) is Annotated else (kind,)
         kinds.append(_type(bare))
         ranges += _ranges(parts)
@@ -97,10 +117,27 @@ def setting_words(field: FieldInfo) -> SettingWords:
 def _ranges(metadata: list[Any]) -> list[str]:
     """Of our own intervals, and of pydantic's bounds."""
     whole = [part.interval for part in metadata if hasattr(part, "interval")]
-    bounds = {name: getattr(part, name) for part in metadata for name in ("ge", "gt", "le", "lt") if hasattr(part, name)}
+    bounds = {
+        name: getattr(part, name)
+        for part in metadata
+        for name in ("ge", "gt", "le", "lt")
+        if hasattr(part, name)
+    }
     if bounds:
-        low = f"[{bounds['ge']:g}" if "ge" in bounds else f"({bounds['gt']:g}" if "gt" in bounds else "(-inf"
-        high = f"{bounds['le']:g}]" if "le" in bounds else f"{bounds['lt']:g})" if "lt" in bounds else "inf)"
+        low = (
+            f"[{bounds['ge']:g}"
+            if "ge" in bounds
+            else f"({bounds['gt']:g}"
+            if "gt" in bounds
+            else "(-inf"
+        )
+        high = (
+            f"{bounds['le']:g}]"
+            if "le" in bounds
+            else f"{bounds['lt']:g})"
+            if "lt" in bounds
+            else "inf)"
+        )
         whole.append(f"{low}, {high}")
     return whole
 
@@ -122,8 +159,8 @@ def _type(kind: Any) -> str:
 
 @cache
 def remarks(record: type) -> dict[str, str]:
-    """Setting -> its comment, from the source of the class and of its bases: on the line that declares it, or the lines
-    above it that begin with `#:`."""
+    """Setting -> its comment, from the source of the class and of its bases: on the line that
+    declares it, or the lines above it that begin with `#:`."""
     comments: dict[str, str] = {}
     for cls in reversed(record.__mro__):
         if not cls.__module__.startswith("fulcrum."):

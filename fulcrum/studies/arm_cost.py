@@ -25,7 +25,8 @@ from fulcrum.training.feed import Feed
 from fulcrum.training.loop import Look, Observer, after, train
 
 # --------------------------------------------------------------------------------------------------
-# What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells side by side.
+# What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells
+# side by side.
 
 
 COSTS = "costs.json"
@@ -40,18 +41,29 @@ class TimedCost(ArmCost):
     time_ratio: float
     memory_ratio: float = 1.0
     parameters_ratio: float
-    step_seconds: float | None = Field(default=None, exclude=True)  # of one eager step on this machine, median
+    #: of one eager step on this machine, median
+    step_seconds: float | None = Field(default=None, exclude=True)
 
 
 def costs(
-    arms: Sequence[Arm], cache: Path, threads: int, rounds: int | None = None, device: Device = "cpu"
+    arms: Sequence[Arm],
+    cache: Path,
+    threads: int,
+    rounds: int | None = None,
+    device: Device = "cpu",
 ) -> dict[str, TimedCost]:
-    """The cost of every arm relative to the baseline of its scale, also of one that is held against another arm; the arms
-    of one scale take their steps in turns, `ROUNDS` times where `rounds` is None."""
+    """The cost of every arm relative to the baseline of its scale, also of one that is held against
+    another arm; the arms of one scale take their steps in turns, `ROUNDS` times where `rounds` is
+    None."""
     rounds = ROUNDS if rounds is None else rounds
     timed: dict[str, TimedCost] = {}
     for scale in dict.fromkeys(arm.scale for arm in arms):
-        timed |= _costs([arm for arm in arms if arm.scale == scale], cache, rounds, System(threads=threads, device=device))
+        timed |= _costs(
+            [arm for arm in arms if arm.scale == scale],
+            cache,
+            rounds,
+            System(threads=threads, device=device),
+        )
     return timed
 
 
@@ -81,8 +93,13 @@ def _costs(arms: Sequence[Arm], cache: Path, rounds: int, system: System) -> dic
             wait_for(system.device)
             taken[name].append(time.perf_counter() - begun)
     base = arms[0].name
-    parameters = {name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()}
-    times = {name: median(a / b for a, b in zip(one, taken[base], strict=True)) for name, one in taken.items()}
+    parameters = {
+        name: sum(p.numel() for p in one.step.parameters()) for name, one in built.items()
+    }
+    times = {
+        name: median(a / b for a, b in zip(one, taken[base], strict=True))
+        for name, one in taken.items()
+    }
     return {
         arm.name: TimedCost(
             flops_ratio=declared(arm, arms, "flops"),
@@ -112,7 +129,8 @@ def write_costs(folder: Path, costs: Mapping[str, TimedCost]) -> None:
 
 
 def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
-    """What the arm's levers, and those of a base of its own, say they cost, over the baseline of its scale."""
+    """What the arm's levers, and those of a base of its own, say they cost, over the baseline of
+    its scale."""
     cost = 1.0
     for one, base in pairwise([arm, *bases_of(arm, arms)]):
         cost *= prod(float(getattr(lever.cost(base.run), what)) for lever in one.added)
@@ -121,7 +139,8 @@ def declared(arm: Arm, arms: Sequence[Arm], what: str) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the time of a study went to: its cells' steps and drawing; the rest is the engine's. bench/engine.py reads it.
+# What the time of a study went to: its cells' steps and drawing; the rest is the engine's.
+# bench/engine.py reads it.
 #
 # timings.json lies beside what was timed. It is for reading only: nothing is decided by it.
 
@@ -153,7 +172,8 @@ class Clock:
         return look_at
 
     def steps(self, before: State) -> Observer:
-        """An observer: the seconds of the steps from `before` on; the first, which also encodes and compiles, apart."""
+        """An observer: the seconds of the steps from `before` on; the first, which also encodes and
+        compiles, apart."""
 
         def taken(now: State) -> float:
             return now.seconds + now.preparing - before.seconds - before.preparing

@@ -60,7 +60,11 @@ def trunks(plan: Plan) -> dict[str, Wanted]:
     runs = {}
     for scale in plan.scales or (None,):
         label = scale.name if scale else ""
-        settings = (*plan.settings, *(scale.settings if scale else ()), f"budget.images={plan.trunk_images}")
+        settings = (
+            *plan.settings,
+            *(scale.settings if scale else ()),
+            f"budget.images={plan.trunk_images}",
+        )
         runs[label] = Wanted(at_scale("trunk", label), plan.trunk, "", label, settings)
     return runs
 
@@ -80,7 +84,8 @@ class _Held(NamedTuple):
 
 
 def _phrases(plan: Plan) -> dict[str, _Held]:
-    """Arm -> what it is and is held against, at one scale; the baseline first, every other base before its arms."""
+    """Arm -> what it is and is held against, at one scale; the baseline first, every other base
+    before its arms."""
     if plan.design == "leave_one_out":
         arms = {BASELINE: _Held(" + ".join([plan.baseline, *plan.stack]))}
         for left_out in plan.stack:
@@ -89,7 +94,10 @@ def _phrases(plan: Plan) -> dict[str, _Held]:
         return arms
     if plan.design == "fractional":
         names = fraction_of(plan).names()
-        return {name or BASELINE: _Held(" + ".join(filter(None, [plan.baseline, name]))) for name in names}
+        return {
+            name or BASELINE: _Held(" + ".join(filter(None, [plan.baseline, name])))
+            for name in names
+        }
     arms = {BASELINE: _Held(plan.baseline)}
     based = {arm.name: arm for arm in plan.arms if isinstance(arm, BasedArm)}
 
@@ -147,13 +155,14 @@ def prove(plan: Plan, catalogue: Catalogue) -> list[Arm]:
     for asked in wanted(plan):
         arm = _resolve(asked, _parsed(asked, catalogue), arms)
         _check(arm, arms, plan)
-        arms.append(arm._replace(compound=False) if plan.design == "fractional" else arm)  # each lever has an effect
+        # each lever has an effect
+        arms.append(arm._replace(compound=False) if plan.design == "fractional" else arm)
     return arms
 
 
 def prove_levers(plan: Plan, catalogue: Catalogue) -> list[Arm]:
-    """Every lever of a fractional design alone on the baseline, with its proven difference; refused with both names where
-    two cannot be in one run, as every pair is in some combination."""
+    """Every lever of a fractional design alone on the baseline, with its proven difference; refused
+    with both names where two cannot be in one run, as every pair is in some combination."""
     if plan.design != "fractional":
         return []
     first = wanted(plan)[0]
@@ -166,7 +175,8 @@ def prove_levers(plan: Plan, catalogue: Catalogue) -> list[Arm]:
             raise BadInput(
                 f"the lever '{lever}' alone, which is '{asked.phrase}': {error.message}",
                 error.hint
-                or "in a fraction every lever is also without the others; two that need each other are one: 'a + b'",
+                or "in a fraction every lever is also without the others; two that need each other "
+                "are one: 'a + b'",
             ) from None
         _check(arm, [base, *levers], plan)
         levers.append(arm)
@@ -175,7 +185,8 @@ def prove_levers(plan: Plan, catalogue: Catalogue) -> list[Arm]:
             parse(f"{plan.baseline} + {one} + {other}", catalogue, first.settings)
         except BadInput as error:
             raise BadInput(
-                f"'{one}' and '{other}' cannot be in one run, and in a fraction every two are: {error.message}",
+                f"'{one}' and '{other}' cannot be in one run, and in a fraction every two are:"
+                f" {error.message}",
                 "leave one of them out of the stack, or give it a plan of its own",
             ) from None
     return levers
@@ -188,8 +199,14 @@ def _parsed(asked: Wanted, catalogue: Catalogue) -> Phrase:
     except BadInput as error:
         if asked.name == asked.against:
             raise BadInput(f"the baseline '{asked.phrase}': {error.message}", error.hint) from None
-        hint = "an arm adds to the baseline what the baseline has not" if "named twice" in error.message else error.hint
-        raise BadInput(f"the arm '{asked.name}', which is '{asked.phrase}': {error.message}", hint) from None
+        hint = (
+            "an arm adds to the baseline what the baseline has not"
+            if "named twice" in error.message
+            else error.hint
+        )
+        raise BadInput(
+            f"the arm '{asked.name}', which is '{asked.phrase}': {error.message}", hint
+        ) from None
 
 
 def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm:
@@ -197,7 +214,8 @@ def baseline_of(arm: Arm, arms: Sequence[Arm]) -> Arm:
 
 
 def bases_of(arm: Arm, arms: Sequence[Arm]) -> list[Arm]:
-    """What an arm is held against, what that is held against, and so on to the baseline of its scale, which has none."""
+    """What an arm is held against, what that is held against, and so on to the baseline of its
+    scale, which has none."""
     bases = list[Arm]()
     while not arm.is_baseline:
         arm = baseline_of(arm, arms)
@@ -224,7 +242,8 @@ def _resolve(asked: Wanted, phrase: Phrase, before: Sequence[Arm]) -> Arm:
         phrase,
         phrase.run,
         changes,
-        max(len(added), len(removed)) > 1 or bool(carried),  # one lever in the place of another is one decision
+        # one lever in the place of another is one decision
+        max(len(added), len(removed)) > 1 or bool(carried),
         asked.against,
         asked.scale,
         added,
@@ -246,9 +265,14 @@ def _named(phrase: Phrase) -> dict[str, Any]:
 
 
 def _not_carried(base: RunSpec, run: RunSpec, changes: Sequence[Change]) -> list[Remark]:
-    """A filler of another kind that gives a setting of the old one another value: two decisions in one."""
+    """A filler of another kind that gives a setting of the old one another value: two decisions in
+    one."""
     return [
-        remark("also-moves", f"also moves {path}.{name} from {before} to {after}", path=f"{path}.{name}")
+        remark(
+            "also-moves",
+            f"also moves {path}.{name} from {before} to {after}",
+            path=f"{path}.{name}",
+        )
         for path, _, _ in changes
         for name, before, after in _unlike(_filler(base, path), _filler(run, path))
     ]
@@ -267,8 +291,9 @@ def _filler(run: RunSpec, path: str) -> Filler | None:
 
 
 def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, Any]]:
-    """Settings that two fillers of different kinds share by name, with different values; what every filler of the seam has
-    (a codec's stride) says which filler it is, and is no setting of its own."""
+    """Settings that two fillers of different kinds share by name, with different values; what every
+    filler of the seam has (a codec's stride) says which filler it is, and is no setting of its
+    own."""
     if one is None or other is None or one.kind == other.kind:
         return []
     own = set(slot_of(one).model_fields) | {"name"}
@@ -282,32 +307,43 @@ def _unlike(one: Filler | None, other: Filler | None) -> list[tuple[str, Any, An
 
 def _labels(base: RunSpec, run: RunSpec) -> list[Remark]:
     labels = list[Remark]()
-    if run.data.caption != base.data.caption and run.sample.prompts == base.sample.prompts != run.data.caption:
+    if (
+        run.data.caption != base.data.caption
+        and run.sample.prompts == base.sample.prompts != run.data.caption
+    ):
         text = f"is trained on {run.data.caption} and judged by prompts of {run.sample.prompts}"
         labels.append(remark("prompts-unlike-captions", text))
     if run.encode.codec.trained != base.encode.codec.trained:
-        text = "encodes pictures in every step where the other side reads cached latents: its time says so"
+        text = (
+            "encodes pictures in every step where the other side reads cached latents: its time"
+            " says so"
+        )
         labels.append(remark("encodes-every-step", text))
     return labels
 
 
 def unequal(arms: Sequence[Arm]) -> list[Remark]:
-    """Arms that fill one seam with unlike settings of the same name: between them two things differ."""
+    """Arms that fill one seam with unlike settings of the same name: between them two things
+    differ."""
     found = list[Remark]()
     for number, one in enumerate(arms):
         for other in arms[number + 1 :]:
             if one.against != other.against or one.is_baseline or other.is_baseline:
                 continue
-            for path in sorted({change.path for change in one.changes} & {change.path for change in other.changes}):
+            for path in sorted(
+                {change.path for change in one.changes} & {change.path for change in other.changes}
+            ):
                 found += [
                     remark(
                         "arms-unequal",
-                        f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine} and {yours}): compare "
-                        "each with the baseline, not with the other.",
+                        f"{one.name} and {other.name} differ in {path} and in its '{name}' ({mine}"
+                        f" and {yours}): compare each with the baseline, not with the other.",
                         arms=[one.name, other.name],
                         path=f"{path}.{name}",
                     )
-                    for name, mine, yours in _unlike(_filler(one.run, path), _filler(other.run, path))
+                    for name, mine, yours in _unlike(
+                        _filler(one.run, path), _filler(other.run, path)
+                    )
                 ]
     return found
 
@@ -315,20 +351,28 @@ def unequal(arms: Sequence[Arm]) -> list[Remark]:
 def _check(arm: Arm, before: Sequence[Arm], plan: Plan) -> None:
     if not arm.is_baseline:
         if not arm.changes:
-            raise BadInput(f"the arm '{arm.name}' is the baseline: it changes nothing", "leave it out of the plan")
+            raise BadInput(
+                f"the arm '{arm.name}' is the baseline: it changes nothing",
+                "leave it out of the plan",
+            )
         declared = tuple(slot for lever in (*arm.added, *arm.removed) for slot in lever.touches)
         stray = [change.path for change in arm.changes if not inside(change.path, declared)]
         if stray:  # each lever alone was checked when the phrase was read
             raise BadInput(
                 f"the arm '{arm.name}' changes {', '.join(stray)}, which its levers do not declare",
-                "an effect must belong to its levers: do they change more together than each alone?",
+                "an effect must belong to its levers: do they change more together than each"
+                " alone?",
             )
         guided = [change.path for change in arm.changes if inside(change.path, ("sample.guide",))]
         if guided and plan.guidance == "shared":
             raise BadInput(
-                f"the arm '{arm.name}' changes {', '.join(guided)}, and the plan's guidance is shared",
-                'if guidance is what you study, write guidance = "per_arm": the report will label it',
+                f"the arm '{arm.name}' changes {', '.join(guided)}, and the plan's guidance is"
+                " shared",
+                'if guidance is what you study, write guidance = "per_arm": the report will'
+                " label it",
             )
     same = [other.name for other in before if other.run == arm.run]
     if same:
-        raise BadInput(f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out")
+        raise BadInput(
+            f"the arms '{same[0]}' and '{arm.name}' are the same run", "leave one of them out"
+        )

@@ -1,4 +1,5 @@
-"""A cell: one arm under one seed; its evaluation points, its state on disk, and the layout of all cells."""
+"""A cell: one arm under one seed; its evaluation points, its state on disk, and the layout of all
+cells."""
 
 import math
 import os
@@ -44,7 +45,8 @@ from fulcrum.training.trackers import RunLabels, Trackers
 HINT = "remove the file and run the study again: it is measured anew from the saved weights"
 POINT = {"metrics": dict}  # what its file must hold
 COLLAPSED = "what it draws has collapsed: lower its learning rate, or leave the arm out"
-Tell = Callable[[Mapping[str, Any], int], None]  # hears what was measured, and after how many images
+# hears what was measured, and after how many images
+Tell = Callable[[Mapping[str, Any], int], None]
 
 
 class Paused(SaveAndLeave):
@@ -61,7 +63,9 @@ def point_path(folder: Path, how: str, images: int) -> Path:
     return folder / f"point-{images:012d}-{how}.json"
 
 
-def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -> dict[int, dict[str, Any]]:
+def read_points(
+    folder: Path, run: RunSpec, how: str, shares: Sequence[float]
+) -> dict[int, dict[str, Any]]:
     """Images -> metrics, of the points before the end that are there."""
     points = {}
     for images in sorted({at(run, share) for share in shares if share < 1}):
@@ -72,13 +76,21 @@ def read_points(folder: Path, run: RunSpec, how: str, shares: Sequence[float]) -
 
 
 def quality_of(
-    run: RunSpec, weights: Mapping[str, Tensor], parts: tuple[Any, Any], cache: Path, samples: int, judges: Sequence[str],
-    system: System, ranks: Ranks = ALONE,
-) -> tuple[dict[str, Any], Painter]:  # fmt: skip
-    """Every metric of a cell's weights, by name, and what draws with them; `parts` are codec and text encoder.
+    run: RunSpec,
+    weights: Mapping[str, Tensor],
+    parts: tuple[Any, Any],
+    cache: Path,
+    samples: int,
+    judges: Sequence[str],
+    system: System,
+    ranks: Ranks = ALONE,
+) -> tuple[dict[str, Any], Painter]:
+    """Every metric of a cell's weights, by name, and what draws with them; `parts` are codec and
+    text encoder.
 
-    Many processes ask together, and the first gets the metrics. Pictures that have collapsed so far that they cannot be
-    measured are the training's failure, not the metric's: it fails on all processes.
+    Many processes ask together, and the first gets the metrics. Pictures that have collapsed so far
+    that they cannot be measured are the training's failure, not the metric's: it fails on all
+    processes.
     """
     painter, wrong, cause = Painter(run, weights, *parts, system), "", None
     measured: dict[str, Measured] = {}
@@ -96,7 +108,8 @@ def quality_of(
 
 
 class Points:
-    """Measures at each share of the budget before its end; the end is measured from the saved weights."""
+    """Measures at each share of the budget before its end; the end is measured from the saved
+    weights."""
 
     def __init__(
         self,
@@ -108,7 +121,13 @@ class Points:
         judges: Sequence[str] = (),
         tell: Tell = lambda metrics, images: None,
     ) -> None:
-        self.folder, self.samples, self.how, self.judges, self.tell = folder.path, samples, how, judges, tell
+        self.folder, self.samples, self.how, self.judges, self.tell = (
+            folder.path,
+            samples,
+            how,
+            judges,
+            tell,
+        )
         self.due = {at(built.run, share) for share in shares if share < 1}
 
     def __call__(self, look: Look) -> None:
@@ -117,16 +136,24 @@ class Points:
         if images not in self.due or images >= look.built.run.budget.images:
             return
         ranks = look.built.ranks
-        there = of_first(path.exists(), ranks)  # a resumed cell passes points that it measured before
+        # a resumed cell passes points that it measured before
+        there = of_first(path.exists(), ranks)
         metrics = {} if there else self._measure(look, path)
         if ranks.first:
-            self.tell(read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images)
+            self.tell(
+                read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images
+            )
 
     def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
         run, feed, ranks = look.built.run, look.built.feed, look.built.ranks
-        weights, parts = shared_weights(look.built.step, look.built.average, ranks), (feed.codec(), feed.text())
+        weights, parts = (
+            shared_weights(look.built.step, look.built.average, ranks),
+            (feed.codec(), feed.text()),
+        )
         bare = look.built.system.bare()
-        metrics, _ = quality_of(run, weights, parts, feed.root, self.samples, self.judges, bare, ranks)
+        metrics, _ = quality_of(
+            run, weights, parts, feed.root, self.samples, self.judges, bare, ranks
+        )
         feed.let_go(look.images)  # else they lay beside the next step
         if ranks.first:
             write_sealed(path, {"images": look.state.images, "metrics": metrics})
@@ -145,9 +172,11 @@ def pause(run: RunSpec, share: float) -> Observer:
 
 
 # --------------------------------------------------------------------------------------------------
-# A cell: one arm under one seed, and what is known of it on the disk: not run, failed, or finished with its numbers.
+# A cell: one arm under one seed, and what is known of it on the disk: not run, failed, or finished
+# with its numbers.
 #
-# A study also trains cells that only prepare others: the trunk of a seed, and the tries of a learning rate.
+# A study also trains cells that only prepare others: the trunk of a seed, and the tries of a
+# learning rate.
 
 
 SHOWN = 12  # pictures of each cell in the report
@@ -215,18 +244,23 @@ NOWHERE = Tracked()
 
 
 def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
-    """What was measured of a finished cell, or None; a file that was changed by hand or belongs elsewhere is refused."""
+    """What was measured of a finished cell, or None; a file that was changed by hand or belongs
+    elsewhere is refused."""
     if not cell.known:
         return None
     if cell.kind == "trunk":
         return RunFolder(out / cell.key).result()
-    path = out.joinpath(cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json")
+    path = out.joinpath(
+        cell.key, f"measured-{how}.json" if cell.kind == "arm" else f"rate-{how}.json"
+    )
     if not os.path.exists(path):
         return None
     fields = {"key": str, "result": dict, "metrics": dict} if cell.kind == "arm" else {"key": str}
     measured = read_sealed(path, HINT, fields=fields)
     if measured["key"] != cell.key:
-        raise BadInput(f"{path} belongs to the cell {measured['key']}", "it was copied there by hand: " + HINT)
+        raise BadInput(
+            f"{path} belongs to the cell {measured['key']}", "it was copied there by hand: " + HINT
+        )
     if cell.kind == "rate":
         return measured
     try:
@@ -242,7 +276,8 @@ def finished(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
 
 
 def failed(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
-    """How a cell failed by itself, which is what it found: {why, images, ...}; None of one that did not.
+    """How a cell failed by itself, which is what it found: {why, images, ...}; None of one that did
+    not.
 
     A finished cell has not failed. A file that cannot be read is set aside: the cell is run again.
     """
@@ -254,7 +289,9 @@ def failed(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     except BadInput:
         outcome = {}
     shape = {"key": str, "why": str, "images": int, MACHINE: dict}
-    if outcome.get("key") != cell.key or not all(isinstance(outcome.get(name), kind) for name, kind in shape.items()):
+    if outcome.get("key") != cell.key or not all(
+        isinstance(outcome.get(name), kind) for name, kind in shape.items()
+    ):
         set_aside(path)
         return None
     return None if finished(out, cell, how) else outcome
@@ -269,7 +306,9 @@ def failures(cells: Iterable[Cell], out: Path, how: str) -> dict[str, dict[int, 
     return reasons
 
 
-def write_failure(out: Path, cell: Cell, how: str, error: TrainingFailed, images: int, system: System) -> None:
+def write_failure(
+    out: Path, cell: Cell, how: str, error: TrainingFailed, images: int, system: System
+) -> None:
     """The outcome of a cell whose training came to nothing after so many images."""
     write_sealed(
         out / cell.key / f"failed-{how}.json",
@@ -286,7 +325,8 @@ def write_failure(out: Path, cell: Cell, how: str, error: TrainingFailed, images
 
 
 def forget_failures(cells: Iterable[Cell], out: Path, how: str) -> int:
-    """Remove the outcomes of failed cells, so that they are run again; returns how many there were."""
+    """Remove the outcomes of failed cells, so that they are run again; returns how many there
+    were."""
     again = [cell for cell in cells if failed(out, cell, how) is not None]
     for cell in again:
         remove(out / cell.key / f"failed-{how}.json")
@@ -297,19 +337,27 @@ def reached(out: Path, cell: Cell, how: str, until: float | None) -> bool:
     """Is a cell finished, or as far as was asked?"""
     if finished(out, cell, how) is not None:
         return True
-    return until is not None and cell.known and point_path(out / cell.key, how, at(cell.run, until)).exists()
+    return (
+        until is not None
+        and cell.known
+        and point_path(out / cell.key, how, at(cell.run, until)).exists()
+    )
 
 
 def pictures(out: Path, key: str, how: str) -> dict[str, Any]:
     """{prompts, pictures} of a finished cell."""
-    return read_sealed(out / key / f"pictures-{how}.json", HINT, fields={"prompts": list, "pictures": list})
+    return read_sealed(
+        out / key / f"pictures-{how}.json", HINT, fields={"prompts": list, "pictures": list}
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# The layout of a study: its cells in the order they run, and what must be trained before they are known.
+# The layout of a study: its cells in the order they run, and what must be trained before they are
+# known.
 #
-# Trunks come first, then the tries of learning rates, then the arms: a cell that begins from a trunk has the hash of the
-# trunk's weights in its key, so its key is known when the trunk is finished.
+# Trunks come first, then the tries of learning rates, then the arms: a cell that begins from a
+# trunk has the hash of the trunk's weights in its key, so its key is known when the trunk is
+# finished.
 
 
 AT_EDGE = remark("best-rate-at-edge", "the best lies at the edge of the sweep")
@@ -321,11 +369,13 @@ class Layout(NamedTuple):
     before: list[Cell]  # trunks and tries, in the order in which they become known
     searches: list[RateSearch]  # for rates, those that have ended
     trunk_runs: dict[str, RunSpec] = {}  # by scale
-    levers: list[Arm] = []  # of a fractional design: each alone on the baseline; not run as such, but what is compared
+    #: of a fractional design: each alone on the baseline; not run as such, but what is compared
+    levers: list[Arm] = []
 
     @property
     def proven(self) -> list[Arm]:
-        """All that must be seen to differ from its baseline: the arms, and every lever by itself."""
+        """All that must be seen to differ from its baseline: the arms, and every lever by
+        itself."""
         names = {arm.name for arm in self.arms}
         return [*self.arms, *(lever for lever in self.levers if lever.name not in names)]
 
@@ -335,28 +385,38 @@ def measuring(plan: Plan) -> Measuring:
 
 
 def unmeasured_on_the_way(plan: Plan, layout: Layout, out: Path) -> str:
-    """Said of cells that an earlier study finished without measuring where this one would; empty: there are none."""
+    """Said of cells that an earlier study finished without measuring where this one would; empty:
+    there are none."""
     how, wanted = measuring(plan).how, {share for share in plan.evaluations if share < 1}
     done = [cell for cell in layout.cells if finished(out, cell, how) is not None]
-    bare = [cell for cell in done if len(read_points(out / cell.key, cell.run, how, plan.evaluations)) < len(wanted)]
+    bare = [
+        cell
+        for cell in done
+        if len(read_points(out / cell.key, cell.run, how, plan.evaluations)) < len(wanted)
+    ]
     if not bare:
         return ""
     return (
-        f"{len(bare)} of {len(done)} finished cells were not measured on the way: nothing can be read from them at equal "
-        "time or FLOPs; train them anew with another --out"
+        f"{len(bare)} of {len(done)} finished cells were not measured on the way: nothing can be"
+        " read from them at equal time or FLOPs; train them anew with another --out"
     )
 
 
 def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out: Path) -> Layout:
     levers, arms = prove_levers(plan, catalogue), prove(plan, catalogue)
     how = measuring(plan).how
-    stems = {scale: parse(asked.phrase, catalogue, asked.settings) for scale, asked in trunks(plan).items()}
+    stems = {
+        scale: parse(asked.phrase, catalogue, asked.settings)
+        for scale, asked in trunks(plan).items()
+    }
     sweep = plan.learning_rates if isinstance(plan.learning_rates, Sweep) else None
     seeds = [*plan.seeds, *(sweep.seeds if sweep else ())]
     stem_cells = {
         (scale, cell.seed): cell._replace(kind="trunk")
         for scale, stem in stems.items()
-        for cell in _cells(f"trunk {scale}".strip(), stem, dict.fromkeys(seeds, stem.run), user_files)
+        for cell in _cells(
+            f"trunk {scale}".strip(), stem, dict.fromkeys(seeds, stem.run), user_files
+        )
     }
 
     def begun(run: RunSpec, scale: str, seed: int) -> RunSpec | None:
@@ -365,7 +425,11 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
             return run
         stem = stem_cells[scale, seed]
         result = finished(out, stem, how)
-        return put(run, "start", Trunk(run=stem.key, weights_sha256=result["weights_sha256"])) if result else None
+        return (
+            put(run, "start", Trunk(run=stem.key, weights_sha256=result["weights_sha256"]))
+            if result
+            else None
+        )
 
     tries: list[Cell] = []
     searches: list[RateSearch] = []
@@ -396,36 +460,70 @@ def lay_out(plan: Plan, catalogue: Catalogue, user_files: Mapping[str, str], out
     return Layout(arms, cells, [*stem_cells.values(), *tries], searches, trunk_runs, levers)
 
 
-def _cells(arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_files: Mapping[str, str]) -> list[Cell]:
+def _cells(
+    arm: str, phrase: Phrase, runs: Mapping[int, RunSpec | None], user_files: Mapping[str, str]
+) -> list[Cell]:
     """One cell per seed; a run that several seeds share is read for its key only once."""
     own, text = files_of(phrase, user_files), str(phrase)
-    named = {id(run): keys(run, own) for run in {id(run): run for run in runs.values()}.values() if run is not None}
+    named = {
+        id(run): keys(run, own)
+        for run in {id(run): run for run in runs.values()}.values()
+        if run is not None
+    }
     return [
-        Cell(arm, seed, phrase.run, text, PENDING + digest([arm, seed])[:8], own)
-        if run is None
-        else Cell(arm, seed, run, text, named[id(run)](seed), own)
+        (
+            Cell(arm, seed, phrase.run, text, PENDING + digest([arm, seed])[:8], own)
+            if run is None
+            else Cell(arm, seed, run, text, named[id(run)](seed), own)
+        )
         for seed, run in runs.items()
     ]
 
 
-def _try(arm: Arm, multiple: float, seed: int, run: RunSpec | None, sweep: Sweep, user_files: Mapping[str, str]) -> Cell:
-    short = put(at_rate(run or arm.run, arm.run.optim.lr * multiple), "budget.images", at(arm.run, sweep.share))
+def _try(
+    arm: Arm,
+    multiple: float,
+    seed: int,
+    run: RunSpec | None,
+    sweep: Sweep,
+    user_files: Mapping[str, str],
+) -> Cell:
+    short = put(
+        at_rate(run or arm.run, arm.run.optim.lr * multiple),
+        "budget.images",
+        at(arm.run, sweep.share),
+    )
     (cell,) = _cells(arm.name, arm.phrase, {seed: None if run is None else short}, user_files)
-    return cell._replace(kind="rate", rate=multiple, run=short, key=cell.key if cell.known else f"{cell.key}-{multiple:g}")
+    return cell._replace(
+        kind="rate",
+        rate=multiple,
+        run=short,
+        key=cell.key if cell.known else f"{cell.key}-{multiple:g}",
+    )
 
 
 def _chosen(arm: Arm, tries: Sequence[Cell], out: Path, how: str) -> RateSearch | None:
     """The rate with the lowest held-out loss over the sweep's seeds, when all were tried."""
     results = {(cell.rate, cell.seed): finished(out, cell, how) for cell in tries}
-    losses = {place: math.inf if one["loss"] is None else float(one["loss"]) for place, one in results.items() if one}
+    losses = {
+        place: math.inf if one["loss"] is None else float(one["loss"])
+        for place, one in results.items()
+        if one
+    }
     if len(losses) < len(tries):
         return None
-    mean = {multiple: sum(loss for (other, _), loss in losses.items() if other == multiple) for multiple, _ in losses}
+    mean = {
+        multiple: sum(loss for (other, _), loss in losses.items() if other == multiple)
+        for multiple, _ in losses
+    }
     chosen, lr = min(mean, key=lambda multiple: (mean[multiple], multiple)), arm.run.optim.lr
     return RateSearch(
         arm=arm.name,
         metric="validation_loss",
-        tries=tuple(Try(rate=lr * multiple, seed=seed, value=loss) for (multiple, seed), loss in losses.items()),
+        tries=tuple(
+            Try(rate=lr * multiple, seed=seed, value=loss)
+            for (multiple, seed), loss in losses.items()
+        ),
         chosen=lr * chosen,
         images=sum(cell.run.budget.images for cell in tries),
         note=AT_EDGE.text if chosen in (min(mean), max(mean)) else "",

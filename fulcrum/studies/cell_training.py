@@ -1,4 +1,5 @@
-"""A cell trained and measured, in a worker process: what it found, or how it failed, is written into its folder."""
+"""A cell trained and measured, in a worker process: what it found, or how it failed, is written
+into its folder."""
 
 import math
 import time
@@ -53,15 +54,27 @@ def run_cell(
     tracked: Tracked = NOWHERE,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the budget: go no further.
+    """Train the cell (or take it as it stands), draw, measure, write down. `until` a share of the
+    budget: go no further.
 
-    Many processes train it together, and draw together; the first of them judges. A training that comes to nothing is
-    written down as what the cell found, and raised.
+    Many processes train it together, and draw together; the first of them judges. A training that
+    comes to nothing is written down as what the cell found, and raised.
     """
     final = FinalWeights()
     with tracked.of(cell) as trackers:
         try:
-            _run(cell, out, system, measuring, say, until, trackers, keeping(tracked.kept), ranks, final)
+            _run(
+                cell,
+                out,
+                system,
+                measuring,
+                say,
+                until,
+                trackers,
+                keeping(tracked.kept),
+                ranks,
+                final,
+            )
         except TrainingFailed as error:
             if cell.kind == "arm":
                 write_failure(out, cell, measuring.how, error, final.images, system)
@@ -69,7 +82,8 @@ def run_cell(
 
 
 class FinalWeights:
-    """An observer: how far a run is, and what it draws with at its end, which need not be read from its checkpoint then."""
+    """An observer: how far a run is, and what it draws with at its end, which need not be read from
+    its checkpoint then."""
 
     weights: dict[str, torch.Tensor] | None = None
     images = 0
@@ -99,14 +113,25 @@ def _run(
     torch.set_num_threads(system.threads)
     begun, clock = time.perf_counter(), Clock()
     order = Order(
-        cell.run, cell.seed, cell.phrase, out, system, cell.user_files, quiet=True, label=f"{cell.arm}/{cell.seed}"
+        cell.run,
+        cell.seed,
+        cell.phrase,
+        out,
+        system,
+        cell.user_files,
+        quiet=True,
+        label=f"{cell.arm}/{cell.seed}",
     )
     if cell.kind == "rate":
         return _try_rate(cell, order, measuring.how, say, trackers, ranks)
 
     def observers(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         final.images = state.images
-        watching: list[Observer] = [final, clock.steps(state), *trackers.watch(built, folder, state)]
+        watching: list[Observer] = [
+            final,
+            clock.steps(state),
+            *trackers.watch(built, folder, state),
+        ]
         watching += [clock.timed("drawing", one) for one in keep(built, folder, state)]
         if cell.kind == "trunk":
             return watching
@@ -144,15 +169,23 @@ def quality(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _measure(
-    cell: Cell, out: Path, measuring: Measuring, result: dict[str, Any], begun: float, system: System, final: FinalWeights,
+    cell: Cell,
+    out: Path,
+    measuring: Measuring,
+    result: dict[str, Any],
+    begun: float,
+    system: System,
+    final: FinalWeights,
     ranks: Ranks,
-) -> Mapping[str, Any]:  # fmt: skip
-    """Draw and measure a trained cell, write that down, and return the metrics, which are the first process's."""
+) -> Mapping[str, Any]:
+    """Draw and measure a trained cell, write that down, and return the metrics, which are the first
+    process's."""
     trained = time.perf_counter()
     folder, how = RunFolder(out / cell.key), measuring.how
     path, drawn_path = folder.path / f"measured-{how}.json", folder.path / f"pictures-{how}.json"
     before = read_sealed(path, HINT) if ranks.first and path.exists() else {}
-    before = before if before.get("result") == result else {}  # else it was trained again, with other times
+    # else it was trained again, with other times
+    before = before if before.get("result") == result else {}
     if ranks.first:
         require_unchanged(folder.path, before)
     if of_first(bool(before) and drawn_path.exists(), ranks):
@@ -176,21 +209,31 @@ def _measure(
             "lines": hashes(folder.path),
             "metrics": metrics,
             MACHINE: machine_facts(system),
-            "seconds": {"training": round(trained - begun, 2), "evaluation": round(time.perf_counter() - trained, 2)},
+            "seconds": {
+                "training": round(trained - begun, 2),
+                "evaluation": round(time.perf_counter() - trained, 2),
+            },
         },
     )
     return metrics
 
 
-def _try_rate(cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, ranks: Ranks) -> None:
-    """The held-out loss after a short training. A rate that is too high has no loss: that is a finding, not a failure."""
+def _try_rate(
+    cell: Cell, order: Order, how: str, say: Callable[[str], None], trackers: Trackers, ranks: Ranks
+) -> None:
+    """The held-out loss after a short training. A rate that is too high has no loss: that is a
+    finding, not a failure."""
     folder, final = RunFolder(order.out / cell.key), FinalWeights()
     begun, loss = time.perf_counter(), math.inf
     try:
         perform(order, say, lambda *built: [*trackers.watch(*built), final], ranks)
         weights = final.of(folder)
         codec, text = cell.run.encode.codec.build(None), cell.run.encode.text.build(None)
-        loss = Held(cell.run, codec, text, order.out / "cache", order.system.bare(), ranks).loss(weights).loss
+        loss = (
+            Held(cell.run, codec, text, order.out / "cache", order.system.bare(), ranks)
+            .loss(weights)
+            .loss
+        )
     except TrainingFailed:
         pass
     if not ranks.first:

@@ -1,7 +1,8 @@
 """Published claims held against a study: where each applies, and how it fared there.
 
-A claim is held only against its own lever alone, with the published settings, on a baseline and a metric that may stand for
-the published ones. Everywhere else it is "not comparable", with the reason.
+A claim is held only against its own lever alone, with the published settings, on a baseline and a
+metric that may stand for the published ones. Everywhere else it is "not comparable", with the
+reason.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,13 +35,16 @@ SEAMS = (
     "optim.rule",
     "average",
     "sample.guide",
-)  # fmt: skip
+)
 
-ClaimVerdict = Literal["replicated", "contradicted", "opposite here", "underpowered", "out of scope", "not comparable"]
+ClaimVerdict = Literal[
+    "replicated", "contradicted", "opposite here", "underpowered", "out of scope", "not comparable"
+]
 Scope = Literal["same", "scaled"]
 
 
-Fared = tuple[ClaimVerdict, Remark | None]  # how a claim fared, and the reason where that alone does not say it
+# how a claim fared, and the reason where that alone does not say it
+Fared = tuple[ClaimVerdict, Remark | None]
 
 
 def seen_as(claim: Claim, metrics: Collection[str]) -> str:
@@ -57,12 +61,14 @@ def not_comparable(
     if plan.design == "fractional":
         return remark(
             "mean-over-others",
-            "it is about adding the lever to a plain recipe, and here its effect is a mean over settings of the others",
+            "it is about adding the lever to a plain recipe, and here its effect is a mean over"
+            " settings of the others",
         )
     if lever in arm.removed:
         return remark(
             "taken-from-stack",
-            "it is about adding the lever to a plain recipe, and here the lever is taken from a stack",
+            "it is about adding the lever to a plain recipe, and here the lever is taken from a"
+            " stack",
         )
     if arm.compound:
         return remark("compound", "it is about this lever alone, and the arm changes more")
@@ -71,28 +77,46 @@ def not_comparable(
     if claim.also:
         text = f"the published arm also had {claim.also} on: its number belongs to both"
         return remark("published-compound", text, also=claim.also)
-    published = {name: claim.settings.get(name, field.default) for name, field in type(lever).model_fields.items()}
-    other = [name for name, value in published.items() if value != ANY and getattr(lever, name) != value]
+    published = {
+        name: claim.settings.get(name, field.default)
+        for name, field in type(lever).model_fields.items()
+    }
+    other = [
+        name for name, value in published.items() if value != ANY and getattr(lever, name) != value
+    ]
     if other:
-        text = f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it is {lever}"
+        text = (
+            f"it is about {', '.join(f'{name}={published[name]}' for name in other)}, and here it"
+            f" is {lever}"
+        )
         return remark("other-settings", text, settings=other)
     if plan.trunk is not None:
-        return remark("late-change", "the arms begin from a trained trunk: here the lever is a late change")
+        return remark(
+            "late-change", "the arms begin from a trained trunk: here the lever is a late change"
+        )
     if base.phrase.levers:
         names = [one.name for one in base.phrase.levers]
-        return remark("baseline-has-levers", f"the baseline already has {', '.join(names)}", levers=names)
+        return remark(
+            "baseline-has-levers", f"the baseline already has {', '.join(names)}", levers=names
+        )
     if unlike := _unlike(base.run, claim):
         return unlike
     if plan.judges or not isinstance(base.run.data.source, World):
-        text = "these pictures or their judges are from outside: nothing here stands for the published metric"
+        text = (
+            "these pictures or their judges are from outside: nothing here stands for the published"
+            " metric"
+        )
         return remark("pictures-from-outside", text)
     if seen_as(claim, metrics):
         return None
-    return remark("no-such-metric", f"no metric of this study stands for {claim.metric}", metric=claim.metric)
+    return remark(
+        "no-such-metric", f"no metric of this study stands for {claim.metric}", metric=claim.metric
+    )
 
 
 def _unlike(run: RunSpec, claim: Claim) -> Remark | None:
-    """What a baseline has in place of what the claim's own had; sizes, data and frozen networks may be smaller ones."""
+    """What a baseline has in place of what the claim's own had; sizes, data and frozen networks may
+    be smaller ones."""
     if claim.recipe not in CATALOG.recipes:
         return None
     published = CATALOG.recipes[claim.recipe]()
@@ -101,20 +125,28 @@ def _unlike(run: RunSpec, claim: Claim) -> Remark | None:
         if own.kind != claimed.kind or (path == "data.caption" and own != claimed):
             text = f"the baseline has {path} = {own}, where the claim's has {claimed}"
             return remark("baseline-unlike", text, path=path)
-    if [term.kind for term in run.terms] != [term.kind for term in published.terms] or run.data.stages:
-        return remark("baseline-unlike", "the baseline has terms or stages that the claim's has not", path="terms")
+    if [term.kind for term in run.terms] != [
+        term.kind for term in published.terms
+    ] or run.data.stages:
+        return remark(
+            "baseline-unlike",
+            "the baseline has terms or stages that the claim's has not",
+            path="terms",
+        )
     if run.precision.storage != published.precision.storage:
         text = f"the baseline's weights are stored in {run.precision.storage}"
         return remark("baseline-unlike", text, path="precision.storage")
-    if claim.carries and isinstance(run.encode.codec, Pixels) != isinstance(published.encode.codec, Pixels):
+    if claim.carries and isinstance(run.encode.codec, Pixels) != isinstance(
+        published.encode.codec, Pixels
+    ):
         text = "one baseline is trained on pixels, the other on latents"
         return remark("baseline-unlike", text, path="encode.codec")
     return None
 
 
 def scope_of(claim: Claim, base: Arm) -> Scope | None:
-    """How near a study's setting is to the claim's: its own recipe on its own metric, or one that stands for it; None: the
-    claim's direction does not carry over to another."""
+    """How near a study's setting is to the claim's: its own recipe on its own metric, or one that
+    stands for it; None: the claim's direction does not carry over to another."""
     known = claim.recipe in CATALOG.recipes
     own = CATALOG.recipes[claim.recipe]() if known else None
     at_home = own is not None and put(base.run, "encode", own.encode) == own
@@ -124,7 +156,8 @@ def scope_of(claim: Claim, base: Arm) -> Scope | None:
 
 
 def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
-    """What a claimed change means: FID -3.3 is better, an accuracy of -0.1 is worse. Published distances are better low."""
+    """What a claimed change means: FID -3.3 is better, an accuracy of -0.1 is worse. Published
+    distances are better low."""
     if claim.change == 0.0:
         return "none"
     better = METRICS[claim.metric].better if claim.metric in METRICS else "lower"
@@ -152,7 +185,9 @@ def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Far
     if seen == "inconclusive":
         return "underpowered", None
     if seen == claimed or (seen == "tie" and claimed == "none"):
-        return "replicated", remark("same-direction", f"the direction is as claimed{where}", scope=scope)
+        return "replicated", remark(
+            "same-direction", f"the direction is as claimed{where}", scope=scope
+        )
     if scope == "same":
         return "contradicted", None
     if seen == "tie":
@@ -178,7 +213,8 @@ class Place(NamedTuple):
 def study_claims(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
 ) -> dict[str, tuple[ClaimResult, ...]]:
-    """Arm -> the claims about its levers with their verdicts, from effects (by metric) that are not yet judged.
+    """Arm -> the claims about its levers with their verdicts, from effects (by metric) that are not
+    yet judged.
 
     The claims that can be held against the study are one family, over arms and metrics.
     """
@@ -190,14 +226,20 @@ def study_claims(
         for reason in [not_comparable(plan, arms, arm, lever, claim, effects)]
     ]
     asked = {(place.arm.name, place.seen) for place in places if place.held}
-    family = {metric: [row for row in rows if (row.arm, metric) in asked] for metric, rows in effects.items()}
+    family = {
+        metric: [row for row in rows if (row.arm, metric) in asked]
+        for metric, rows in effects.items()
+    }
     p_values = joint_p_values(paired(family.values()), plan.alpha)
     words = {
         (row.arm, metric): row.verdict
         for metric, rows in family.items()
         for row in judged(plan, arms, measured, metric, rows, p_values)
     }
-    return {arm.name: tuple(_answered(place, words) for place in places if place.arm is arm) for arm in arms}
+    return {
+        arm.name: tuple(_answered(place, words) for place in places if place.arm is arm)
+        for arm in arms
+    }
 
 
 def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult:
@@ -209,7 +251,9 @@ def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult
     elif place.reason:
         fared = "not comparable", place.reason
     elif word is not None:
-        where = "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
+        where = (
+            "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
+        )
         fared = claim_verdict(word, place.claim, place.scope, where)
     verdict, why = fared or (None, None)
     return ClaimResult(

@@ -9,7 +9,16 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from fulcrum.judge.card import METRICS, Better
-from fulcrum.judge.schema import DOUBLED, AliasString, ArmCost, ClaimResult, Effect, Interaction, ScaleFacts, Trend
+from fulcrum.judge.schema import (
+    DOUBLED,
+    AliasString,
+    ArmCost,
+    ClaimResult,
+    Effect,
+    Interaction,
+    ScaleFacts,
+    Trend,
+)
 from fulcrum.judge.statistics import (
     Floats,
     PairedEffect,
@@ -45,10 +54,12 @@ from fulcrum.studies.plan import Plan
 from fulcrum.training.dist.machine import unlike
 
 # --------------------------------------------------------------------------------------------------
-# From finished cells to findings: the effects of all arms, each on its own pairs with its baseline, with verdicts.
+# From finished cells to findings: the effects of all arms, each on its own pairs with its baseline,
+# with verdicts.
 #
-# The primary metric is what a plan sets out to decide: its arms are one family. Every other metric is exploratory, or, where
-# the plan says `confirm = "all"`, a part of one joint test over arms and metrics.
+# The primary metric is what a plan sets out to decide: its arms are one family. Every other metric
+# is exploratory, or, where the plan says `confirm = "all"`, a part of one joint test over arms and
+# metrics.
 
 
 EXPLORATORY = "exploratory"  # in the place of a verdict: not what the plan set out to decide
@@ -56,35 +67,62 @@ NONE_FAILED: Failures = {}
 
 
 def all_findings(
-    plan: Plan, arms: Sequence[PairedArm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
+    plan: Plan,
+    arms: Sequence[PairedArm],
+    measured: Measurements,
+    effects: Mapping[str, Sequence[Effect]],
 ) -> list[Effect]:
-    """The effects on all metrics (metric -> effects) with verdicts: each metric is a family, or all of them are one, as the
-    plan asks. All scales are in one family: a sign flip flips a seed at every scale."""
-    p_values = joint_p_values(paired(effects.values()), plan.alpha) if plan.confirm == "all" else None
-    return [row for metric in effects for row in judged(plan, arms, measured, metric, effects[metric], p_values)]
+    """The effects on all metrics (metric -> effects) with verdicts: each metric is a family, or all
+    of them are one, as the plan asks. All scales are in one family: a sign flip flips a seed at
+    every scale."""
+    p_values = (
+        joint_p_values(paired(effects.values()), plan.alpha) if plan.confirm == "all" else None
+    )
+    return [
+        row
+        for metric in effects
+        for row in judged(plan, arms, measured, metric, effects[metric], p_values)
+    ]
 
 
 def effects_on(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures = NONE_FAILED, *,
-    seeds: Sequence[int] | None = None, level: float | None = None,
-) -> list[Effect]:  # fmt: skip
-    """Effects on one metric, not yet judged, over the pairs that each arm has with what it is held against; `seeds` and
-    `level` where a plan looks before its end. Cards must match.
+    plan: Plan,
+    arms: Sequence[Arm],
+    measured: Measurements,
+    metric: str,
+    failed: Failures = NONE_FAILED,
+    *,
+    seeds: Sequence[int] | None = None,
+    level: float | None = None,
+) -> list[Effect]:
+    """Effects on one metric, not yet judged, over the pairs that each arm has with what it is held
+    against; `seeds` and `level` where a plan looks before its end. Cards must match.
 
-    A seed without a number on either side is missing for this metric alone. An arm with fewer than two pairs has no effect
-    while more may come, and one without an interval when none can.
+    A seed without a number on either side is missing for this metric alone. An arm with fewer than
+    two pairs has no effect while more may come, and one without an interval when none can.
     """
-    if plan.design == "fractional":  # its combinations are no arms to be compared one by one: see main_effects.py
+    # its combinations are no arms to be compared one by one: see main_effects.py
+    if plan.design == "fractional":
         return []
-    seeds, level = plan.seeds if seeds is None else seeds, 1.0 - plan.alpha if level is None else level
+    seeds, level = (
+        plan.seeds if seeds is None else seeds,
+        1.0 - plan.alpha if level is None else level,
+    )
     effects = [
-        _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level) for arm in compared(arms, metric)
+        _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level)
+        for arm in compared(arms, metric)
     ]
     return [effect for effect in effects if effect is not None]
 
 
 def _effect_of(
-    arm: Arm, base: Arm, measured: Measurements, metric: str, failed: Failures, seeds: Sequence[int], level: float
+    arm: Arm,
+    base: Arm,
+    measured: Measurements,
+    metric: str,
+    failed: Failures,
+    seeds: Sequence[int],
+    level: float,
 ) -> Effect | None:
     cells, base_cells = (measured.get(one.name, {}) for one in (arm, base))
     after, before = (values_of(measured, one.name, metric) for one in (arm, base))
@@ -92,19 +130,32 @@ def _effect_of(
     pairs = [seed for seed in finished if seed in after and seed in before]
     for seed in pairs:
         require_same_card(base_cells[seed], cells[seed], metric, may_differ(arm))
-    lost, base_lost = ([seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base))
+    lost, base_lost = (
+        [seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base)
+    )
     if len(pairs) > 1:
         effect: Effect = paired_effect(
-            before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=pairs, planned=len(seeds), failed=len(lost),
+            before,
+            after,
+            name=arm.name,
+            metric=metric,
+            unit=EQUAL,
+            seeds=pairs,
+            planned=len(seeds),
+            failed=len(lost),
             level=level,
-        )  # fmt: skip
+        )
     elif set(seeds) <= {*finished, *lost, *base_lost}:  # no more can come
         only = after[pairs[0]] - before[pairs[0]] if pairs else None
-        effect = effect_without_pairs(arm.name, metric, unit=EQUAL, planned=len(seeds), failed=len(lost), mean=only)
+        effect = effect_without_pairs(
+            arm.name, metric, unit=EQUAL, planned=len(seeds), failed=len(lost), mean=only
+        )
     else:
         return None
     warnings = (
-        *_missing("pairs-without-number", [seed for seed in finished if seed not in pairs], "no number"),
+        *_missing(
+            "pairs-without-number", [seed for seed in finished if seed not in pairs], "no number"
+        ),
         *_missing(
             "pairs-without-baseline",
             [seed for seed in base_lost if seed not in lost],
@@ -121,19 +172,29 @@ def _missing(code: str, seeds: Sequence[int], why: str) -> tuple[Remark, ...]:
         return ()
     listed = ", ".join(map(str, seeds))
     one = len(seeds) == 1
-    text = f"the {'pair of seed' if one else 'pairs of seeds'} {listed} {'is' if one else 'are'} missing: {why}"
+    text = (
+        f"the {'pair of seed' if one else 'pairs of seeds'} {listed} {'is' if one else 'are'}"
+        f" missing: {why}"
+    )
     return (remark(code, text, seeds=list(seeds)),)
 
 
 def judged(
-    plan: Plan, arms: Sequence[PairedArm], measured: Measurements, metric: str, effects: Sequence[Effect],
+    plan: Plan,
+    arms: Sequence[PairedArm],
+    measured: Measurements,
+    metric: str,
+    effects: Sequence[Effect],
     p_values: Mapping[tuple[str, str], float] | None = None,
-) -> list[Effect]:  # fmt: skip
-    """The effects of one metric with verdicts, best first, then those without an interval; `p_values` of a larger one."""
+) -> list[Effect]:
+    """The effects of one metric with verdicts, best first, then those without an interval;
+    `p_values` of a larger one."""
     pairs, against = paired([effects]), {arm.name: arm.against for arm in arms}
     if not pairs:
         return list(effects)
-    own = None if p_values is None else {effect.arm: p_values[effect.arm, metric] for effect in pairs}
+    own = (
+        None if p_values is None else {effect.arm: p_values[effect.arm, metric] for effect in pairs}
+    )
     rows = judge(
         pairs,
         better=METRICS[metric].better,
@@ -151,20 +212,28 @@ def paired(families: Iterable[Sequence[Effect]]) -> list[PairedEffect]:
 
 def if_learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
     """A tie says something only where the baseline has learned something."""
-    why = not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
+    why = (
+        not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
+    )
     return row if why is None else row.noted(why).model_copy(update={"verdict": "not learned"})
 
 
 def joint_p_values(effects: Sequence[PairedEffect], alpha: float) -> dict[tuple[str, str], float]:
-    """(arm, metric) -> p corrected over arms and metrics together: one sign vector flips a seed of all of them."""
+    """(arm, metric) -> p corrected over arms and metrics together: one sign vector flips a seed of
+    all of them."""
     p_values = corrected(effects, alpha) if effects else []
     return {(effect.arm, effect.metric): p for effect, p in zip(effects, p_values, strict=True)}
 
 
-def confirmed(plan: Plan, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None) -> Effect:
-    """The effect with a verdict only where the plan set out to decide it, and with the verdict on what is claimed of it."""
+def confirmed(
+    plan: Plan, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None
+) -> Effect:
+    """The effect with a verdict only where the plan set out to decide it, and with the verdict on
+    what is claimed of it."""
     decided = effect.unit == EQUAL and (effect.metric == plan.primary or plan.confirm == "all")
-    about = [claim.verdict for claim in (claims or {}).get(effect.arm, ()) if claim.seen == effect.metric]
+    about = [
+        claim.verdict for claim in (claims or {}).get(effect.arm, ()) if claim.seen == effect.metric
+    ]
     return effect.model_copy(
         update={
             "exploratory": not decided,
@@ -180,22 +249,39 @@ def confirmed(plan: Plan, effect: Effect, claims: Mapping[str, Sequence[ClaimRes
 # n pairs, K scales
 
 
-TOGETHER = {"better": "better together", "worse": "worse together", "tie": "adds up", "inconclusive": "inconclusive"}
+TOGETHER = {
+    "better": "better together",
+    "worse": "worse together",
+    "tie": "adds up",
+    "inconclusive": "inconclusive",
+}
 
 
 def interactions(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures = NONE_FAILED
+    plan: Plan,
+    arms: Sequence[Arm],
+    measured: Measurements,
+    metric: str,
+    failed: Failures = NONE_FAILED,
 ) -> list[Interaction]:
-    """ab - a - b + base, pair by pair, over the seeds that all four have; corrected over the plan's interactions."""
+    """ab - a - b + base, pair by pair, over the seeds that all four have; corrected over the plan's
+    interactions."""
     allowed = {arm.name for arm in compared(arms, metric)}
     effects, names = [], {}
     for pair in plan.interactions if plan.design != "fractional" else ():
         a, b, both = interaction_arms(pair)
-        base, one, two, ab = (values_of(measured, name, metric) for name in (arms[0].name, a, b, both))
-        expected = {seed: one[seed] + two[seed] - base[seed] for seed in base.keys() & one.keys() & two.keys()}
+        base, one, two, ab = (
+            values_of(measured, name, metric) for name in (arms[0].name, a, b, both)
+        )
+        expected = {
+            seed: one[seed] + two[seed] - base[seed]
+            for seed in base.keys() & one.keys() & two.keys()
+        }
         if len(expected.keys() & ab.keys()) < 2 or not {a, b, both} <= allowed:
             continue
-        effects.append(_contrast(plan, expected, ab, both, metric, _failed(plan, (a, b, both), failed)))
+        effects.append(
+            _contrast(plan, expected, ab, both, metric, _failed(plan, (a, b, both), failed))
+        )
         names[both] = pair
     if not effects:
         return []
@@ -205,7 +291,8 @@ def interactions(
 
 
 def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Interaction:
-    """A judged contrast as what two levers do together; only on the primary metric it has a verdict."""
+    """A judged contrast as what two levers do together; only on the primary metric it has a
+    verdict."""
     return Interaction(
         a=pair[0],
         b=pair[1],
@@ -221,14 +308,23 @@ def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Inte
 
 
 def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
-    """Scale -> its place on the trend's axis: the plan's, else log2 of the baseline's FLOPs over the first's."""
-    flops = {arm.scale: denoiser_training_flops(arm.run) * arm.run.budget.images for arm in arms if arm.is_baseline}
+    """Scale -> its place on the trend's axis: the plan's, else log2 of the baseline's FLOPs over
+    the first's."""
+    flops = {
+        arm.scale: denoiser_training_flops(arm.run) * arm.run.budget.images
+        for arm in arms
+        if arm.is_baseline
+    }
     first = flops[arms[0].scale]
     places = {
-        scale.name: scale.at if scale.at is not None else math.log2(flops[scale.name] / first) for scale in plan.scales
+        scale.name: scale.at if scale.at is not None else math.log2(flops[scale.name] / first)
+        for scale in plan.scales
     }
     ranked = sorted(places.values())
-    if any(math.isclose(one, other, abs_tol=1e-9) for one, other in zip(ranked, ranked[1:], strict=False)):
+    if any(
+        math.isclose(one, other, abs_tol=1e-9)
+        for one, other in zip(ranked, ranked[1:], strict=False)
+    ):
         raise BadInput(
             "two scales stand at the same place of the trend's axis: they cost the same FLOPs",
             "say where each stands with `at`, such as at = 1",
@@ -254,10 +350,14 @@ def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
 
 
 def trends(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures = NONE_FAILED
+    plan: Plan,
+    arms: Sequence[Arm],
+    measured: Measurements,
+    metric: str,
+    failed: Failures = NONE_FAILED,
 ) -> list[Trend]:
-    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over the slopes of the seeds
-    that the arm has at all scales.
+    """Slope of each arm's effect over the axis: a line through every seed's effects, Student over
+    the slopes of the seeds that the arm has at all scales.
 
     A family of its own on the primary metric, exploratory on the others.
     """
@@ -268,7 +368,9 @@ def trends(
     x = np.array([places[scale.name] for scale in plan.scales])
     centred, smallest = x - x.mean(), margins(plan, arms, measured, metric)
     slopes, by_scale, interest = [], {}, {}
-    for root in (arm.name.removesuffix(f" [{arm.scale}]") for arm in arms if arm.scale == plan.scales[0].name):
+    for root in (
+        arm.name.removesuffix(f" [{arm.scale}]") for arm in arms if arm.scale == plan.scales[0].name
+    ):
         own = [arm for scale in plan.scales if (arm := allowed.get(at_scale(root, scale.name)))]
         if len(own) < len(plan.scales):
             continue
@@ -282,9 +384,17 @@ def trends(
         lost = _failed(plan, [arm.name for arm in own], failed)
         slopes.append(_contrast(plan, dict.fromkeys(seeds, 0.0), by_seed, root, metric, lost))
         by_scale[root] = per_seed[:, np.argsort(x)]
-        interest[root] = float(np.mean([smallest[arm.name] for arm in own])) / float(x.max() - x.min())
-    rows = judge(slopes, better="higher", smallest_effect=interest, alpha=plan.alpha) if slopes else []
-    by = (plan.axis or "1 on the plan's axis") if any(scale.at is not None for scale in plan.scales) else DOUBLED
+        interest[root] = float(np.mean([smallest[arm.name] for arm in own])) / float(
+            x.max() - x.min()
+        )
+    rows = (
+        judge(slopes, better="higher", smallest_effect=interest, alpha=plan.alpha) if slopes else []
+    )
+    by = (
+        (plan.axis or "1 on the plan's axis")
+        if any(scale.at is not None for scale in plan.scales)
+        else DOUBLED
+    )
     return [
         Trend(
             arm=row.arm,
@@ -295,7 +405,11 @@ def trends(
             n=row.n,
             axis=by,
             unit=EQUAL,
-            verdict=_moves(row, by_scale[row.arm], 1 - plan.alpha) if metric == plan.primary else EXPLORATORY,
+            verdict=(
+                _moves(row, by_scale[row.arm], 1 - plan.alpha)
+                if metric == plan.primary
+                else EXPLORATORY
+            ),
         )
         for row in rows
     ]
@@ -312,12 +426,24 @@ def _failed(plan: Plan, names: Collection[str], failed: Failures) -> int:
 
 
 def _contrast(
-    plan: Plan, expected: Mapping[int, float], seen: Mapping[int, float], name: str, metric: str, failed: int
+    plan: Plan,
+    expected: Mapping[int, float],
+    seen: Mapping[int, float],
+    name: str,
+    metric: str,
+    failed: int,
 ) -> PairedEffect:
     return paired_effect(
-        expected, seen, name=name, metric=metric, unit=EQUAL, seeds=plan.seeds, planned=len(plan.seeds), failed=failed,
+        expected,
+        seen,
+        name=name,
+        metric=metric,
+        unit=EQUAL,
+        seeds=plan.seeds,
+        planned=len(plan.seeds),
+        failed=failed,
         level=1.0 - plan.alpha,
-    )  # fmt: skip
+    )
 
 
 def _verdict_of_all(row: PairedEffect) -> str:
@@ -328,8 +454,8 @@ def _verdict_of_all(row: PairedEffect) -> str:
 def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
     """How an effect moves; per_seed (n, K) are the effects at every scale, smallest scale first.
 
-    One that is on one side of zero at the first scale and on the other at the last crosses; where only one of the two is
-    told from zero at all, it fades to nothing or grows out of it.
+    One that is on one side of zero at the first scale and on the other at the last crosses; where
+    only one of the two is told from zero at all, it fades to nothing or grows out of it.
     """
     if _verdict_of_all(slope) not in ("better", "worse"):
         return {"tie": "holds"}.get(_verdict_of_all(slope), "inconclusive")
@@ -342,23 +468,28 @@ def _moves(slope: PairedEffect, per_seed: Floats, level: float) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Effects of a fractional design: what each lever does on average over the others, and what pairs do beyond their sum.
+# Effects of a fractional design: what each lever does on average over the others, and what pairs do
+# beyond their sum.
 #
-# Under one seed a lever's contrast is the mean of the combinations that have it, minus the mean of those that have not: one
-# number per seed, which is judged as the paired difference of an arm is. It is symmetric however skewed the cells are, since
-# as many of them count plus as minus.
+# Under one seed a lever's contrast is the mean of the combinations that have it, minus the mean of
+# those that have not: one number per seed, which is judged as the paired difference of an arm is.
+# It is symmetric however skewed the cells are, since as many of them count plus as minus.
 #
-# A plan of six seeds or more is decided by sign flips. With fewer they cannot, and normal noise is assumed: the variance of
-# a contrast over seeds is that of all levers together, or the lever's own where that is larger (one may answer to the seed
-# more than the rest), and p-values are corrected as Sidak does, step by step. The textbook's residual over all cells is not
-# used: an effect that differs from seed to seed is no part of it, and it errs in up to 30 % of studies.
+# A plan of six seeds or more is decided by sign flips. With fewer they cannot, and normal noise is
+# assumed: the variance of a contrast over seeds is that of all levers together, or the lever's own
+# where that is larger (one may answer to the seed more than the rest), and p-values are corrected
+# as Sidak does, step by step. The textbook's residual over all cells is not used: an effect that
+# differs from seed to seed is no part of it, and it errs in up to 30 % of studies.
 #
 # S seeds, R combinations, C contrasts
 
 
 Pair = tuple[str, str]
 
-NORMAL = remark("normal-noise", "so few seeds decide only by the scatter of all levers together, taken to be normal")
+NORMAL = remark(
+    "normal-noise",
+    "so few seeds decide only by the scatter of all levers together, taken to be normal",
+)
 
 
 class FractionEffects(NamedTuple):
@@ -381,18 +512,34 @@ def fraction_effects(
     if metric == "validation_loss" and any(other_loss(arm, baseline_of(arm, arms)) for arm in arms):
         return NOTHING  # of combinations whose losses are not of one kind no mean can be taken
     seeds = [
-        seed for seed in plan.seeds if all(seed in measured.get(name, {}) or seed in failed.get(name, ()) for name in names)
+        seed
+        for seed in plan.seeds
+        if all(seed in measured.get(name, {}) or seed in failed.get(name, ()) for name in names)
     ]
     for arm in arms[1:]:
-        for seed in (one for one in seeds if one in measured.get(arm.name, {}) and one in measured.get(BASELINE, {})):
-            require_same_card(measured[BASELINE][seed], measured[arm.name][seed], metric, may_differ(arm))
-    by_arm, smallest = [values_of(measured, name, metric) for name in names], margins(plan, arms, measured, metric)
-    values = np.array([[one.get(seed, math.nan) for one in by_arm] for seed in seeds]).reshape(len(seeds), len(names))
+        for seed in (
+            one
+            for one in seeds
+            if one in measured.get(arm.name, {}) and one in measured.get(BASELINE, {})
+        ):
+            require_same_card(
+                measured[BASELINE][seed], measured[arm.name][seed], metric, may_differ(arm)
+            )
+    by_arm, smallest = (
+        [values_of(measured, name, metric) for name in names],
+        margins(plan, arms, measured, metric),
+    )
+    values = np.array([[one.get(seed, math.nan) for one in by_arm] for seed in seeds]).reshape(
+        len(seeds), len(names)
+    )
     if len(seeds) < 2 or not smallest:
         return NOTHING
     family = _Family(plan, metric, seeds, next(iter(smallest.values())))
     alone, strings = lever_contrasts(values, table), alias_strings(table)
-    together, listed = pair_contrasts(values, table), {named(string[0]): string for string in strings}
+    together, listed = (
+        pair_contrasts(values, table),
+        {named(string[0]): string for string in strings},
+    )
     rows = family.judged(table.levers, alone, alone, _means(values, ~table.on))
     keys, count = list(listed), len(table.chosen)
     pairs = family.judged(keys[:count], together[:, :count], together)
@@ -406,22 +553,29 @@ def fraction_effects(
             if lever in lost
         ],
         [interaction(row, listed[row.arm][0], metric == plan.primary) for row in pairs],
-        [_string(row, listed[row.arm]) for row in sorted(others, key=lambda row: row.p_adjusted or 0.0)],
+        [
+            _string(row, listed[row.arm])
+            for row in sorted(others, key=lambda row: row.p_adjusted or 0.0)
+        ],
     )
 
 
 def lever_contrasts(values: Floats, table: FractionTable) -> Floats:
-    """With minus without, lever by lever.  (S, R) -> (S, K); NaN in a seed whose cells do not tell it."""
+    """With minus without, lever by lever.  (S, R) -> (S, K); NaN in a seed whose cells do not tell
+    it."""
     return 2.0 * _fitted(values, table)[:, : len(table.levers)]
 
 
 def pair_contrasts(values: Floats, table: FractionTable) -> Floats:
-    """What one lever of a pair does with the other, minus what it does without it, string by string.  (S, R) -> (S, C)
+    """What one lever of a pair does with the other, minus what it does without it, string by
+    string.  (S, R) -> (S, C)
 
     A seed that lost cells tells the chosen pairs, and no others.
     """
     strings = alias_strings(table)
-    columns = np.array([table.together(string[0]) for string in strings]).reshape(len(strings), len(table.on))
+    columns = np.array([table.together(string[0]) for string in strings]).reshape(
+        len(strings), len(table.on)
+    )
     contrasts = 4.0 * values @ columns.T / len(table.on)  # NaN where a cell was lost
     contrasts[:, : len(table.chosen)] = 4.0 * _fitted(values, table)[:, len(table.levers) :]
     return np.asarray(contrasts)
@@ -430,8 +584,9 @@ def pair_contrasts(values: Floats, table: FractionTable) -> Floats:
 def _fitted(values: Floats, table: FractionTable) -> Floats:
     """Coefficients of levers and chosen pairs, each seed by itself.  (S, R) -> (S, C)
 
-    Where cells failed, least squares on what is left, and NaN for what that does not tell: a lever with which everything
-    failed. Levers are then clear of the chosen pairs as before, and of others not quite.
+    Where cells failed, least squares on what is left, and NaN for what that does not tell: a lever
+    with which everything failed. Levers are then clear of the chosen pairs as before, and of others
+    not quite.
     """
     chosen = [table.together(string[0]) for string in alias_strings(table)[: len(table.chosen)]]
     columns = np.column_stack([np.ones(len(table.on)), table.signs, *chosen])
@@ -445,22 +600,34 @@ def _fitted(values: Floats, table: FractionTable) -> Floats:
 
 
 def few_seeds(contrasts: Floats, family: Floats) -> tuple[Floats, Floats, Floats]:
-    """Corrected p-values, standard errors and degrees of freedom of contrasts (..., S, C), by normal theory; `family`
-    (..., S, F) are all that scatter over seeds for the same reasons. NaN where a seed does not tell a contrast."""
+    """Corrected p-values, standard errors and degrees of freedom of contrasts (..., S, C), by
+    normal theory; `family` (..., S, F) are all that scatter over seeds for the same reasons. NaN
+    where a seed does not tell a contrast."""
     counts, means, squares = _scatter(contrasts)
     weights, _, shared = _scatter(family)
     degrees = np.maximum(weights - 1.0, 0.0).sum(axis=-1, keepdims=True)
     together = shared.sum(axis=-1, keepdims=True) / np.maximum(degrees, 1.0)
-    errors = np.sqrt(np.maximum(squares / np.maximum(counts - 1.0, 1.0), together) / np.maximum(counts, 1.0))
-    p_values = 2.0 * np.asarray(stdtr(degrees, -np.abs(means) / np.where(errors > 0.0, errors, math.inf)))
+    errors = np.sqrt(
+        np.maximum(squares / np.maximum(counts - 1.0, 1.0), together) / np.maximum(counts, 1.0)
+    )
+    p_values = 2.0 * np.asarray(
+        stdtr(degrees, -np.abs(means) / np.where(errors > 0.0, errors, math.inf))
+    )
     order = np.argsort(p_values, axis=-1)  # Sidak's correction, the smallest p first
     left = p_values.shape[-1] - np.arange(p_values.shape[-1])
-    corrected = np.maximum.accumulate(1.0 - (1.0 - np.take_along_axis(p_values, order, axis=-1)) ** left, axis=-1)
-    return np.asarray(np.take_along_axis(corrected, np.argsort(order, axis=-1), axis=-1)), errors, degrees
+    corrected = np.maximum.accumulate(
+        1.0 - (1.0 - np.take_along_axis(p_values, order, axis=-1)) ** left, axis=-1
+    )
+    return (
+        np.asarray(np.take_along_axis(corrected, np.argsort(order, axis=-1), axis=-1)),
+        errors,
+        degrees,
+    )
 
 
 def _scatter(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Number, mean and summed squares about it of every column.  (..., S, C) -> three of (..., C)"""
+    """Number, mean and summed squares about it of every column.  (..., S, C) -> three of (...,
+    C)"""
     there = np.isfinite(values)
     counts = there.sum(axis=-2, dtype=np.float64)
     means = np.where(there, values, 0.0).sum(axis=-2) / np.maximum(counts, 1.0)
@@ -478,26 +645,40 @@ class _Family(NamedTuple):
     def judged(
         self, names: Sequence[str], contrasts: Floats, family: Floats, off: Floats | None = None
     ) -> list[PairedEffect]:
-        """Contrasts (S, C) as effects with verdicts, best first; `off` (S, C): the side without the lever. What fewer than
-        two seeds tell is left out."""
+        """Contrasts (S, C) as effects with verdicts, best first; `off` (S, C): the side without the
+        lever. What fewer than two seeds tell is left out."""
         known = np.isfinite(contrasts).sum(axis=0) > 1
-        names, contrasts = [name for name, one in zip(names, known, strict=True) if one], contrasts[:, known]
+        names, contrasts = (
+            [name for name, one in zip(names, known, strict=True) if one],
+            contrasts[:, known],
+        )
         before = np.zeros_like(contrasts) if off is None else off[:, known]
         if not names:
             return []
         alpha, better = self.plan.alpha, METRICS[self.metric].better
-        effects = [self._effect(name, before[:, place], contrasts[:, place]) for place, name in enumerate(names)]
+        effects = [
+            self._effect(name, before[:, place], contrasts[:, place])
+            for place, name in enumerate(names)
+        ]
         if len(self.plan.seeds) >= pairs_needed(alpha):
             return judge(effects, better=better, smallest_effect=self.margin, alpha=alpha)
         p_values, errors, degrees = few_seeds(contrasts, family)
         by_name = dict(zip(names, p_values.tolist(), strict=True))
-        rows = judge(effects, better=better, smallest_effect=self.margin, alpha=alpha, p_values=by_name)
+        rows = judge(
+            effects, better=better, smallest_effect=self.margin, alpha=alpha, p_values=by_name
+        )
         spread = dict(zip(names, errors.tolist(), strict=True))
-        return [_by_normal_theory(row, spread[row.arm], float(degrees[0]), len(rows), better, alpha) for row in rows]
+        return [
+            _by_normal_theory(row, spread[row.arm], float(degrees[0]), len(rows), better, alpha)
+            for row in rows
+        ]
 
     def _effect(self, name: str, before: Floats, contrast: Floats) -> PairedEffect:
         known = [place for place, value in enumerate(contrast) if math.isfinite(value)]
-        sides = [{self.seeds[place]: float(side[place]) for place in known} for side in (before, before + contrast)]
+        sides = [
+            {self.seeds[place]: float(side[place]) for place in known}
+            for side in (before, before + contrast)
+        ]
         return paired_effect(
             *sides,
             name=name,
@@ -511,9 +692,15 @@ class _Family(NamedTuple):
 def _by_normal_theory(
     row: PairedEffect, error: float, degrees: float, levers: int, better: Better, alpha: float
 ) -> PairedEffect:
-    """The same effect with the interval of `few_seeds`, the verdict that follows, and what a headline keeps of it."""
+    """The same effect with the interval of `few_seeds`, the verdict that follows, and what a
+    headline keeps of it."""
     reach, near = (error * float(stdtrit(degrees, 1.0 - tail)) for tail in (alpha / 2.0, alpha))
-    limits = {"low": row.mean - reach, "high": row.mean + reach, "tie_low": row.mean - near, "tie_high": row.mean + near}
+    limits = {
+        "low": row.mean - reach,
+        "high": row.mean + reach,
+        "tie_low": row.mean - near,
+        "tie_high": row.mean + near,
+    }
     moved = row.without_note().noted(NORMAL).model_copy(update=limits)
     assert row.p_adjusted is not None
     word, shrunk = verdict(moved, row.p_adjusted, better=better, alpha=alpha), row.mean
@@ -525,14 +712,24 @@ def _by_normal_theory(
 
 def _means(values: Floats, where: NDArray[np.bool_]) -> Floats:
     """Mean of the cells there are, lever by lever.  (S, R), (R, K) -> (S, K)"""
-    return np.asarray(np.nan_to_num(values) @ where / np.maximum(np.isfinite(values) @ where.astype(np.float64), 1.0))
+    return np.asarray(
+        np.nan_to_num(values)
+        @ where
+        / np.maximum(np.isfinite(values) @ where.astype(np.float64), 1.0)
+    )
 
 
-def _with_failures(row: PairedEffect, table: FractionTable, arms: Sequence[Arm], failed: Failures) -> PairedEffect:
-    """Where more combinations failed with the lever than without it, the survivors cannot speak for it."""
+def _with_failures(
+    row: PairedEffect, table: FractionTable, arms: Sequence[Arm], failed: Failures
+) -> PairedEffect:
+    """Where more combinations failed with the lever than without it, the survivors cannot speak for
+    it."""
     on = table.on[:, table.levers.index(row.arm)]
     lost = [len(failed.get(arm.name, ())) for arm in arms]
-    with_it, without = (sum(count for count, own in zip(lost, on, strict=True) if own == side) for side in (True, False))
+    with_it, without = (
+        sum(count for count, own in zip(lost, on, strict=True) if own == side)
+        for side in (True, False)
+    )
     if not with_it and not without:
         return row
     half = len(on) // 2 * row.planned
@@ -541,7 +738,9 @@ def _with_failures(row: PairedEffect, table: FractionTable, arms: Sequence[Arm],
     if silenced:
         lost_cells += ": survivors alone make it neither better nor a tie"
     word = "inconclusive" if silenced else row.verdict
-    warning = remark("cells-failed", lost_cells, with_it=with_it, without=without, silenced=silenced)
+    warning = remark(
+        "cells-failed", lost_cells, with_it=with_it, without=without, silenced=silenced
+    )
     return row.warned(warning).model_copy(update={"verdict": word})
 
 
@@ -557,13 +756,18 @@ def _string(row: PairedEffect, pairs: tuple[Pair, ...]) -> AliasString:
     )
 
 
-def lever_costs(plan: Plan, arms: Sequence[Arm], costs: Mapping[str, ArmCost]) -> dict[str, ArmCost]:
-    """What a lever costs: the ratio of the geometric means with and without it, over all combinations."""
+def lever_costs(
+    plan: Plan, arms: Sequence[Arm], costs: Mapping[str, ArmCost]
+) -> dict[str, ArmCost]:
+    """What a lever costs: the ratio of the geometric means with and without it, over all
+    combinations."""
     table, ratios = fraction_of(plan), dict[str, Floats]()
     for name in ("flops_ratio", "time_ratio", "memory_ratio", "parameters_ratio"):
         row = [getattr(costs[arm.name], name) for arm in arms]
         if all(row):
-            ratios[name] = np.exp(2.0 * np.log(np.array(row, dtype=np.float64)) @ table.signs / len(table.on))
+            ratios[name] = np.exp(
+                2.0 * np.log(np.array(row, dtype=np.float64)) @ table.signs / len(table.on)
+            )
     return {
         lever: ArmCost(**{name: float(row[place]) for name, row in ratios.items()})
         for place, lever in enumerate(table.levers)

@@ -1,4 +1,5 @@
-"""Comparisons at equal cost from the same runs: curves read where both sides have spent the same; time to target; front.
+"""Comparisons at equal cost from the same runs: curves read where both sides have spent the same;
+time to target; front.
 
 Time comes from interleaved steps (`cost`), never from cells that ran side by side.
 """
@@ -24,8 +25,8 @@ Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
 UNITS = ("time", "flops")
 DECAYED = remark(
     "rate-not-decayed",
-    "read from a curve before its end, whose learning rate had not yet decayed: a run planned for that length "
-    "would end better",
+    "read from a curve before its end, whose learning rate had not yet decayed: a run planned for"
+    " that length would end better",
 )
 
 
@@ -34,7 +35,8 @@ def ratio(cost: TimedCost, unit: str) -> float:
 
 
 def value_at(curve: Curve, share: float) -> float | None:
-    """A curve's value at a share of the budget, on the line between its points; None before the first."""
+    """A curve's value at a share of the budget, on the line between its points; None before the
+    first."""
     if not curve or share < curve[0][0] - 1e-9:
         return None
     shares, values = zip(*curve, strict=True)
@@ -42,7 +44,8 @@ def value_at(curve: Curve, share: float) -> float | None:
 
 
 def first_reached(curve: Curve, target: float, better: Better) -> float | None:
-    """The share of the budget at which a curve first stands at the target, on the line between its points."""
+    """The share of the budget at which a curve first stands at the target, on the line between its
+    points."""
     sign = 1.0 if better == "lower" else -1.0
     before: tuple[float, float] | None = None
     for share, value in curve:
@@ -56,11 +59,16 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 
 
 def at_equal_cost(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, curves: Curves, costs: Mapping[str, TimedCost], metric: str,
+    plan: Plan,
+    arms: Sequence[Arm],
+    measured: Measurements,
+    curves: Curves,
+    costs: Mapping[str, TimedCost],
+    metric: str,
     failed: Failures = NONE_FAILED,
-) -> list[Effect]:  # fmt: skip
-    """Effects at equal time and at equal FLOPs, each arm on its own pairs, where the curves reach far enough back. They are
-    exploratory."""
+) -> list[Effect]:
+    """Effects at equal time and at equal FLOPs, each arm on its own pairs, where the curves reach
+    far enough back. They are exploratory."""
     rows = list[Effect]()
     for unit in UNITS:
         effects = []
@@ -69,7 +77,8 @@ def at_equal_cost(
             times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
             spent = min(1.0, times)  # of what the baseline spends on its budget
             before, after = (
-                _values(curves, measured, name, share) for name, share in ((base.name, spent), (arm.name, spent / times))
+                _values(curves, measured, name, share)
+                for name, share in ((base.name, spent), (arm.name, spent / times))
             )
             if len(before.keys() & after.keys()) < 2:
                 continue
@@ -89,15 +98,20 @@ def at_equal_cost(
             effects.append(effect.noted(DECAYED) if early and arm.run.optim.decay > 0 else effect)
         if effects:
             smallest = margins(plan, arms, measured, metric)
-            for row in judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha):
+            for row in judge(
+                effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha
+            ):
                 rows.append(confirmed(plan, row))
     return rows
 
 
 def _values(curves: Curves, measured: Measurements, arm: str, share: float) -> dict[int, float]:
-    """Seed -> value at a share of the budget, of the finished cells whose curves reach back to it."""
+    """Seed -> value at a share of the budget, of the finished cells whose curves reach back to
+    it."""
     values = {seed: value_at(curves[arm].get(seed, ()), share) for seed in measured.get(arm, {})}
-    return {seed: value for seed, value in values.items() if value is not None and math.isfinite(value)}
+    return {
+        seed: value for seed, value in values.items() if value is not None and math.isfinite(value)
+    }
 
 
 def targets(
@@ -108,14 +122,18 @@ def targets(
     costs: Mapping[str, TimedCost] | None,
     metric: str,
 ) -> list[Target]:
-    """What each arm needs to stand where its baseline ends, over what the baseline needs: below one is sooner."""
+    """What each arm needs to stand where its baseline ends, over what the baseline needs: below one
+    is sooner."""
     better, rows = METRICS[metric].better, []
     for arm in compared(arms, metric):
         base = baseline_of(arm, arms)
         ends = {
             seed: curves[base.name][seed][-1][1]
             for seed in plan.seeds
-            if all(seed in measured.get(name, {}) and len(curves[name].get(seed, ())) > 1 for name in (arm.name, base.name))
+            if all(
+                seed in measured.get(name, {}) and len(curves[name].get(seed, ())) > 1
+                for name in (arm.name, base.name)
+            )
         }
         if len(ends) < 2:
             continue
@@ -123,9 +141,16 @@ def targets(
             tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
             for seed, end in ends.items()
         ]
-        times = [arm_need / base_need if arm_need is not None and base_need else math.inf for arm_need, base_need in need]
+        times = [
+            arm_need / base_need if arm_need is not None and base_need else math.inf
+            for arm_need, base_need in need
+        ]
         for unit in ("images", *(UNITS if costs else ())):
-            factor = 1.0 if costs is None else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            factor = (
+                1.0
+                if costs is None
+                else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            )
             ratios = _typical(times, factor, 1.0 - plan.alpha)
             rows.append(
                 Target(
@@ -143,8 +168,11 @@ def targets(
     return rows
 
 
-def _typical(times: Sequence[float], factor: float, level: float) -> tuple[float | None, float | None, float | None]:
-    """The geometric mean with its interval where every seed arrived; else the median, if that many did."""
+def _typical(
+    times: Sequence[float], factor: float, level: float
+) -> tuple[float | None, float | None, float | None]:
+    """The geometric mean with its interval where every seed arrived; else the median, if that many
+    did."""
     if all(map(math.isfinite, times)):
         logs = np.log(times)
         low, high = student_interval(float(logs.mean()), float(logs.std(ddof=1)), len(logs), level)
@@ -154,9 +182,13 @@ def _typical(times: Sequence[float], factor: float, level: float) -> tuple[float
 
 
 def fronts(
-    arms: Sequence[Arm], means: Mapping[str, tuple[float, float, float]], costs: Mapping[str, TimedCost], metric: str
+    arms: Sequence[Arm],
+    means: Mapping[str, tuple[float, float, float]],
+    costs: Mapping[str, TimedCost],
+    metric: str,
 ) -> list[Front]:
-    """Quality (mean, low, high of each arm) against cost; on the front: what no cheaper arm equals. First scale only."""
+    """Quality (mean, low, high of each arm) against cost; on the front: what no cheaper arm equals.
+    First scale only."""
     sign = 1.0 if METRICS[metric].better == "lower" else -1.0
     own = [arm.name for arm in arms if arm.scale == arms[0].scale and arm.name in means]
 

@@ -1,4 +1,5 @@
-"""The plan as it was when its study began: kept in the study's folder, and held against the plan that is asked for."""
+"""The plan as it was when its study began: kept in the study's folder, and held against the plan
+that is asked for."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,11 @@ FINISHED = b'\n "state": "finished",'  # there: a title in JSON has no line brea
 
 
 def freeze(plan: Plan, out: Path, user_files: Mapping[str, str] | None = None) -> Path:
-    """The folder of the study, named by the hash of its plan and the user's files; the plan in it must be this one.
+    """The folder of the study, named by the hash of its plan and the user's files; the plan in it
+    must be this one.
 
-    A plan under another version of the science is another study: the page, proof and costs of the old one stay as they are.
+    A plan under another version of the science is another study: the page, proof and costs of the
+    old one stay as they are.
     """
     folder = folder_of(plan, out, user_files)
     with explained("write to", out, hint="choose another place with --out", kind=BadInput):
@@ -54,7 +57,10 @@ def require_plan(plan: Plan, folder: Path) -> None:
 
 def _holds(path: Path, plan: Plan) -> bool:
     try:
-        return from_plain(read_json(path, "remove the file: it is written again from the plan")).frozen == plan.frozen
+        return (
+            from_plain(read_json(path, "remove the file: it is written again from the plan")).frozen
+            == plan.frozen
+        )
     except ValidationError:
         return False
 
@@ -66,17 +72,27 @@ def changed_since(plan: Plan, folder: Path) -> str | None:
         with contextlib.suppress(Exception):  # another version's plan says nothing about this one
             other = from_plain(read_json(path, ""))
             if other.title == plan.title:
-                fields = [name for name in Plan.model_fields if other.frozen.get(name) != plan.frozen.get(name)]
+                fields = [
+                    name
+                    for name in Plan.model_fields
+                    if other.frozen.get(name) != plan.frozen.get(name)
+                ]
                 changed = ", ".join(fields) or "the version of the science"
-                return f"this plan is not that of {path.parent.name}: {changed} changed; it has a page of its own"
+                return (
+                    f"this plan is not that of {path.parent.name}: {changed} changed; it has a page"
+                    " of its own"
+                )
     return None
 
 
 def same_but_threads(plan: Plan, out: Path) -> Path | None:
-    """The newest study of this plan that was run with another number of threads or judged by a metric chosen for it."""
+    """The newest study of this plan that was run with another number of threads or judged by a
+    metric chosen for it."""
     free = {"threads", "primary"}
     asked = {name: value for name, value in plan.frozen.items() if name not in free}
-    for path in sorted(out.glob(f"study-*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in sorted(
+        out.glob(f"study-*/{NAME}"), key=lambda path: path.stat().st_mtime, reverse=True
+    ):
         with contextlib.suppress(Exception):  # another version's plan says nothing about this one
             frozen = from_plain(read_json(path, "")).frozen
             if {name: value for name, value in frozen.items() if name not in free} == asked:
@@ -85,25 +101,32 @@ def same_but_threads(plan: Plan, out: Path) -> Path | None:
 
 
 def added_seeds(plan: Plan, out: Path) -> Remark | None:
-    """What it does to the error that this plan was judged before with fewer of its seeds; None: it was not.
+    """What it does to the error that this plan was judged before with fewer of its seeds; None: it
+    was not.
 
     Only finished studies count: one that was stopped has shown no verdict to be unhappy with.
     """
-    earlier = sorted({len(other.seeds) for other in _finished_plans(out) if _same_but_seeds(plan, other)})
+    earlier = sorted(
+        {len(other.seeds) for other in _finished_plans(out) if _same_but_seeds(plan, other)}
+    )
     if not earlier:
         return None
     looked = [*earlier, len(plan.seeds)]
     times = f"{', '.join(map(str, looked[:-1]))} and {looked[-1]}"
     before = f"These arms were judged before, on {' and '.join(map(str, earlier))} of these seeds. "
     if plan.looks:
-        text = before + "The levels of this plan's looks do not know of that: its errors are more likely than they say."
+        text = (
+            before
+            + "The levels of this plan's looks do not know of that: its errors are more likely than"
+            " they say."
+        )
         return remark("looks-after-verdict", text, earlier=earlier)
     error = error_by_hand(looked, plan.alpha)
     text = (
-        f"{before}Seeds that are added because an answer was open make errors more likely: where nothing is true, one arm "
-        f"looked at with {times} pairs gets a verdict in {error:.0%} of studies, not in "
-        f"{plan.alpha:.0%}. A plan that looks several times by rule keeps its error: "
-        "seeds = {first = 8, step = 4, most = 16}."
+        f"{before}Seeds that are added because an answer was open make errors more likely: where"
+        f" nothing is true, one arm looked at with {times} pairs gets a verdict in {error:.0%} of"
+        f" studies, not in {plan.alpha:.0%}. A plan that looks several times by rule keeps its"
+        " error: seeds = {first = 8, step = 4, most = 16}."
     )
     return remark("seeds-added-after-verdict", text, earlier=earlier, error=error)
 
@@ -111,13 +134,19 @@ def added_seeds(plan: Plan, out: Path) -> Remark | None:
 def _finished_plans(out: Path) -> Iterator[Plan]:
     for path in sorted(out.glob(f"study-*/{NAME}")):
         result = path.with_name("report.json")
-        with contextlib.suppress(Exception), open(open_regular(result, follow=True), "rb") as stream:
-            if FINISHED in stream.read(HEAD):  # what cannot be read, or is another version's, says nothing about this plan
+        with (
+            contextlib.suppress(Exception),
+            open(open_regular(result, follow=True), "rb") as stream,
+        ):
+            # what cannot be read, or is another version's, says nothing about this plan
+            if FINISHED in stream.read(HEAD):
                 yield from_plain(read_json(path, ""))
 
 
 def _same_but_seeds(plan: Plan, other: Plan) -> bool:
     """Does another plan ask the same of fewer of the seeds?"""
     free = {"title", "seeds", "looks"}
-    asked, frozen = ({name: one.frozen[name] for name in one.frozen if name not in free} for one in (plan, other))
+    asked, frozen = (
+        {name: one.frozen[name] for name in one.frozen if name not in free} for one in (plan, other)
+    )
     return asked == frozen and set(other.seeds) < set(plan.seeds)

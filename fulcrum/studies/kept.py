@@ -23,7 +23,15 @@ from fulcrum.spec.run import SCIENCE, System
 from fulcrum.studies.arm_cost import COSTS, read_costs
 from fulcrum.studies.cell import Cell, Layout, lay_out, measuring
 from fulcrum.studies.frozen_plan import folder_of
-from fulcrum.studies.kept_cells import CELLS, KEPT_HINT, KeptCells, find_cell, is_kept, read_kept, unpack
+from fulcrum.studies.kept_cells import (
+    CELLS,
+    KEPT_HINT,
+    KeptCells,
+    find_cell,
+    is_kept,
+    read_kept,
+    unpack,
+)
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.plan_file import load
 from fulcrum.studies.proof import with_primary
@@ -35,14 +43,15 @@ from fulcrum.training.session import Order
 # --------------------------------------------------------------------------------------------------
 # The files of a kept study by their hashes: what was changed, lost or put there since is named.
 #
-# Lines and cards bear checksums of their own. This tells of the rest: pictures, plan and costs, a study's result where it
-# cannot be judged again, and cells of another study.
+# Lines and cards bear checksums of their own. This tells of the rest: pictures, plan and costs, a
+# study's result where it cannot be judged again, and cells of another study.
 
 
 CONTENTS = "contents.json"
 NAMED = 3  # files that a message names
 AGAIN = (
-    "take the folder from the repository again; if it was kept before there were such lists: fulcrum study keep PLAN FOLDER"
+    "take the folder from the repository again; if it was kept before there were such lists:"
+    " fulcrum study keep PLAN FOLDER"
 )
 
 
@@ -60,8 +69,12 @@ def write_contents(folder: Path) -> None:
     """After all other files: until then the folder is not as it says."""
     strange = [path for _, path in _files(folder) if not path.is_file()]
     if strange:
-        raise BadInput(f"{strange[0]} is no plain file", "take it away, and start the same command again")
-    write_sealed(folder / CONTENTS, {"files": {name: sha256_file(path) for name, path in _files(folder)}})
+        raise BadInput(
+            f"{strange[0]} is no plain file", "take it away, and start the same command again"
+        )
+    write_sealed(
+        folder / CONTENTS, {"files": {name: sha256_file(path) for name, path in _files(folder)}}
+    )
 
 
 def changed_files(folder: Path) -> Iterator[ChangedFile]:
@@ -69,7 +82,9 @@ def changed_files(folder: Path) -> Iterator[ChangedFile]:
     if not (folder / CONTENTS).exists():
         yield ChangedFile(CONTENTS, "is missing")
         return
-    kept: dict[str, Any] = read_sealed(folder / CONTENTS, KEPT_HINT, fields={"files": dict})["files"]
+    kept: dict[str, Any] = read_sealed(folder / CONTENTS, KEPT_HINT, fields={"files": dict})[
+        "files"
+    ]
     here = dict(_files(folder))
     for name in sorted(kept.keys() | here.keys()):
         if name not in here:
@@ -97,13 +112,15 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         if path.is_symlink():
             raise BadInput(f"{path} is a link, expected a plain file", KEPT_HINT)
         below = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in below.parts)  # an editor's and a notebook's own
+        # an editor's and a notebook's own
+        hidden = any(part.startswith(".") for part in below.parts)
         if not path.is_dir() and not hidden and below.as_posix() != CONTENTS:
             yield below.as_posix(), path
 
 
 # --------------------------------------------------------------------------------------------------
-# A study's numbers in a folder of a repository: written from finished cells, judged again from them, rerun to be sure.
+# A study's numbers in a folder of a repository: written from finished cells, judged again from
+# them, rerun to be sure.
 #
 # Whether what is kept still follows from the cells: fulcrum/studies/verify.py.
 #
@@ -138,8 +155,8 @@ def keep(
     command: str,
     user_files: Mapping[str, str] | None = None,
 ) -> tuple[StudyResult, int]:
-    """Write the finished cells of a plan under `out` into `folder`, beside those that it keeps already; returns what
-    follows from all of them, and how many are new."""
+    """Write the finished cells of a plan under `out` into `folder`, beside those that it keeps
+    already; returns what follows from all of them, and how many are new."""
     user_files, asked = user_files or {}, load(plan_file)
     require_same_plan(asked, folder)
     kept, how, new = read_kept(folder), measuring(asked).how, 0
@@ -150,16 +167,23 @@ def keep(
         if files is None:
             continue
         new += kept.add(cell, files, how, asked.evaluations)
-        if "metrics" in files.outcome and cell.arm not in shown:  # seed by seed: the first is the lowest
+        # seed by seed: the first is the lowest
+        if "metrics" in files.outcome and cell.arm not in shown:
             shown.add(cell.arm)
             kept.add_pictures(out, cell.key, how)
     if not kept.lines:
-        raise BadInput(f"no cell of this plan is finished under {out}", f"run some: fulcrum study run {plan_file}")
-    with explained("write", folder, message="could not keep the study", then="start the same command again"):
+        raise BadInput(
+            f"no cell of this plan is finished under {out}",
+            f"run some: fulcrum study run {plan_file}",
+        )
+    with explained(
+        "write", folder, message="could not keep the study", then="start the same command again"
+    ):
         folder.mkdir(parents=True, exist_ok=True)
         kept.write(folder)
         write_atomic(folder / PLAN, read_regular(plan_file))
-        own = dict(user_files) if user_files and not needs_no_files(asked, folder) else {}  # not one named for nothing
+        # not one named for nothing
+        own = dict(user_files) if user_files and not needs_no_files(asked, folder) else {}
         facts = {"plan": asked.hash, "science": SCIENCE, "how": how, "user_files": own}
         write_sealed(folder / FACTS, {**facts, "made": provenance(command).model_dump()})
         costs = folder_of(with_primary(asked, layout.arms[0].run), out, user_files) / COSTS
@@ -171,29 +195,43 @@ def keep(
     return result, new
 
 
-def judged_again(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> StudyResult:
+def judged_again(
+    folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None
+) -> StudyResult:
     """The result of a kept study, from its cells."""
     with opened(folder, catalogue, user_files) as kept:
         costs = read_costs(folder, kept.layout.arms)
         made = Provenance(**kept.facts["made"])
-        result = assemble_result(kept.plan, kept.layout, kept.runs, made.command, StudyState(costs=costs, ended=True))
+        result = assemble_result(
+            kept.plan, kept.layout, kept.runs, made.command, StudyState(costs=costs, ended=True)
+        )
         return result.model_copy(update={"made": made})
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """How a kept study was run: {plan, science, how, user_files, made}."""
-    path, fields = folder / FACTS, {"plan": str, "science": int, "how": str, "user_files": dict, "made": dict}
+    path, fields = (
+        folder / FACTS,
+        {"plan": str, "science": int, "how": str, "user_files": dict, "made": dict},
+    )
     facts = read_sealed(path, KEPT_HINT, fields=fields)
     if not HOW.fullmatch(facts["how"]):
         raise BadInput(
-            f"{path} does not say how cells were measured: expected a hash, found {quoted(facts['how'])}", KEPT_HINT
+            f"{path} does not say how cells were measured: expected a hash, found"
+            f" {quoted(facts['how'])}",
+            KEPT_HINT,
         )
     if strange := [value for value in facts["user_files"].values() if not isinstance(value, str)]:
-        raise BadInput(f"{path} names files of one's own: expected a hash of each, found {quoted(strange[0])}", KEPT_HINT)
+        raise BadInput(
+            f"{path} names files of one's own: expected a hash of each, found {quoted(strange[0])}",
+            KEPT_HINT,
+        )
     try:
         Provenance.model_validate(facts["made"])
     except ValidationError as error:
-        raise BadInput(f"{path} does not say how the study was made: {explain(error)}", KEPT_HINT) from None
+        raise BadInput(
+            f"{path} does not say how the study was made: {explain(error)}", KEPT_HINT
+        ) from None
     return facts
 
 
@@ -207,18 +245,23 @@ def needs_no_files(plan: Plan, folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Iterator[Kept]:
+def opened(
+    folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None
+) -> Iterator[Kept]:
     """A kept study as a folder of runs, for as long as the block lasts."""
     require_kept(folder)
     facts, cells = read_facts(folder), read_kept(folder)
     asked, user_files = load(folder / PLAN), user_files or {}
     if facts["science"] != SCIENCE:
         raise BadInput(
-            f"{folder} was trained by version {facts['science']} of the science, this is version {SCIENCE}",
+            f"{folder} was trained by version {facts['science']} of the science, this is version"
+            f" {SCIENCE}",
             "judge it with the release that kept it, or run its plan anew",
         )
     if facts["user_files"] != dict(user_files):
-        raise BadInput(f"{folder} was run with other files of one's own", "name the same ones: --with FILE")
+        raise BadInput(
+            f"{folder} was run with other files of one's own", "name the same ones: --with FILE"
+        )
     require_same_plan(asked, folder)
     with tempfile.TemporaryDirectory(prefix="fulcrum-kept-") as place:
         runs = Path(place)
@@ -237,19 +280,32 @@ def rerun(
     compile_blocks: bool = True,
     seed: int = 0,
 ) -> list[tuple[Cell, str, str]]:
-    """Train some cells anew, from their descriptions alone: (cell, the weights' hash as kept, as it came out).
+    """Train some cells anew, from their descriptions alone: (cell, the weights' hash as kept, as it
+    came out).
 
-    Which ones is drawn by `seed`; cells that begin from a trunk are passed over, since its weights are not kept.
+    Which ones is drawn by `seed`; cells that begin from a trunk are passed over, since its weights
+    are not kept.
     """
-    with opened(folder, catalogue, user_files) as kept, tempfile.TemporaryDirectory(prefix="fulcrum-rerun-") as place:
+    with (
+        opened(folder, catalogue, user_files) as kept,
+        tempfile.TemporaryDirectory(prefix="fulcrum-rerun-") as place,
+    ):
         whole = [cell for cell in kept.layout.cells if _rerunnable(cell, kept.cells)]
         plan, system = kept.plan, System(device=kept.plan.device, threads=kept.plan.threads)
         system = system.model_copy(update={"compile": plan.compile and compile_blocks})
         answers = list[tuple[Cell, str, str]]()
         for cell in random.Random(seed).sample(whole, min(count, len(whole))):
             say(f"training {cell.arm}, seed {cell.seed} ({cell.key}) anew")
-            order = Order(cell.run, cell.seed, cell.phrase, Path(place), system, cell.user_files, quiet=True)
-            answers.append((cell, kept.cells.lines[cell.key]["result"]["weights_sha256"], trained_again(order, say)))
+            order = Order(
+                cell.run, cell.seed, cell.phrase, Path(place), system, cell.user_files, quiet=True
+            )
+            answers.append(
+                (
+                    cell,
+                    kept.cells.lines[cell.key]["result"]["weights_sha256"],
+                    trained_again(order, say),
+                )
+            )
         return answers
 
 
@@ -257,9 +313,14 @@ def kept_studies(folder: Path) -> list[Path]:
     """A kept study itself, or all that lie in a folder."""
     if bears_study(folder):
         return [folder]
-    studies = sorted(path for path in folder.iterdir() if bears_study(path)) if folder.is_dir() else []
+    studies = (
+        sorted(path for path in folder.iterdir() if bears_study(path)) if folder.is_dir() else []
+    )
     if not studies:
-        raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
+        raise BadInput(
+            f"{folder} keeps no study",
+            "name a folder that 'fulcrum study keep' wrote: docs/evidence has some",
+        )
     return studies
 
 
@@ -272,16 +333,23 @@ def require_kept(folder: Path) -> None:
     if not is_kept(folder) and bears_study(folder):
         raise BadInput(f"{folder} has lost its {CELLS}", KEPT_HINT)
     if not is_kept(folder):
-        raise BadInput(f"{folder} keeps no study", "name a folder that 'fulcrum study keep' wrote: docs/evidence has some")
+        raise BadInput(
+            f"{folder} keeps no study",
+            "name a folder that 'fulcrum study keep' wrote: docs/evidence has some",
+        )
 
 
 def require_same_plan(asked: Plan, folder: Path) -> None:
     if (folder / FACTS).exists() and read_facts(folder)["plan"] != asked.hash:
-        raise BadInput(f"{folder} keeps another plan", "a plan that was changed is another study: choose another folder")
+        raise BadInput(
+            f"{folder} keeps another plan",
+            "a plan that was changed is another study: choose another folder",
+        )
 
 
 def record_of(result: StudyResult) -> dict[str, Any]:
-    """A result as it is kept: without what stands beside it (cells, pictures) and when and where it was written."""
+    """A result as it is kept: without what stands beside it (cells, pictures) and when and where it
+    was written."""
     arms = tuple(arm.model_copy(update={"cells": ()}) for arm in result.arms)
     combinations = tuple(arm.model_copy(update={"cells": ()}) for arm in result.combinations)
     bare = {"arms": arms, "combinations": combinations, "grids": None, "probes": None}

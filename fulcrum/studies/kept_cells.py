@@ -12,7 +12,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from fulcrum.files.atomic import folder_atomic, write_atomic, write_json
 from fulcrum.files.paths import explained, open_regular, read_regular
-from fulcrum.files.sealed import CHECK, is_intact, read_json, read_records, read_sealed, sealed, write_sealed
+from fulcrum.files.sealed import (
+    CHECK,
+    is_intact,
+    read_json,
+    read_records,
+    read_sealed,
+    sealed,
+    write_sealed,
+)
 from fulcrum.measure.preview import CURVE, NUMBERS, read_lines, require_unchanged, write_curve
 from fulcrum.spec.edit import digest, explain, quoted
 from fulcrum.spec.errors import BadInput, RunFailed
@@ -24,7 +32,8 @@ from fulcrum.training.start_weights import trained_weights
 from fulcrum.training.trained_run import KEY
 
 # --------------------------------------------------------------------------------------------------
-# What a line of a kept study may hold, held against it once: whoever writes a line can seal it, whatever it says.
+# What a line of a kept study may hold, held against it once: whoever writes a line can seal it,
+# whatever it says.
 
 
 MOST = 1e300  # of any number: what is larger is no measurement, and could not be added to another
@@ -32,7 +41,8 @@ FAR = 1 << 53  # of any count: a float tells such numbers apart
 
 
 def _number(value: Any) -> Any:
-    """A number that can be reckoned with; NaN and infinity are readings that a training diverged to."""
+    """A number that can be reckoned with; NaN and infinity are readings that a training diverged
+    to."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"expected a number, found {quoted(value)}")
     if abs(value) > MOST and value not in (math.inf, -math.inf):
@@ -50,7 +60,8 @@ Sane = Annotated[float, BeforeValidator(_number)]
 Finite = Annotated[float, BeforeValidator(_finite)]
 Count = Annotated[int, Field(ge=0, le=FAR)]
 Listed = Field(strict=False)  # JSON has lists, and no tuples
-Metrics = dict[str, Annotated[tuple[Finite, Finite, Finite, str], Listed]]  # value, low, high, name of the card
+# value, low, high, name of the card
+Metrics = dict[str, Annotated[tuple[Finite, Finite, Finite, str], Listed]]
 
 
 class _Checked(BaseModel):
@@ -84,7 +95,8 @@ class KeptOutcome(_Checked):
     """What was found of a cell: its metrics, why it failed, or the loss of a try."""
 
     metrics: Annotated[Metrics, Field(min_length=1)] | None = None
-    machine: Annotated[KeptMachine | None, BeforeValidator(lambda facts: facts or None)] = None  # empty: it does not say
+    #: empty: it does not say
+    machine: Annotated[KeptMachine | None, BeforeValidator(lambda facts: facts or None)] = None
     why: str = ""
     images: Count = 0
     loss: Sane | None = None
@@ -145,7 +157,8 @@ class CellFiles(NamedTuple):
     """What one place has of a cell."""
 
     place: Path
-    outcome: dict[str, Any]  # what was measured, how it failed, what a try of a rate found, how a trunk ended
+    #: what was measured, how it failed, what a try of a rate found, how a trunk ended
+    outcome: dict[str, Any]
     result: dict[str, Any] | None  # of its training; None: it failed
     names: tuple[str, ...]  # of the files that hold this
 
@@ -165,18 +178,27 @@ class CellFiles(NamedTuple):
 
 
 def find_cell(folder: Path, cell: Cell, how: str, shares: tuple[float, ...]) -> CellFiles | None:
-    """What a folder of runs has of a cell that is finished or has failed, all of it verified; None: nothing."""
+    """What a folder of runs has of a cell that is finished or has failed, all of it verified; None:
+    nothing."""
     place = folder / cell.key
     if place.is_symlink():
-        raise BadInput(f"{place} is a link, expected the folder of a run", "put the folder itself there")
+        raise BadInput(
+            f"{place} is a link, expected the folder of a run", "put the folder itself there"
+        )
     if not cell.known or not place.is_dir():
         return None
     if cell.kind == "trunk":
         result = RunFolder(place).result()
-        return None if result is None else CellFiles(place, result, result, _present(place, *NUMBERS))
+        return (
+            None if result is None else CellFiles(place, result, result, _present(place, *NUMBERS))
+        )
     if cell.kind == "rate":
         tried = _sealed(place / f"rate-{how}.json", cell)
-        return None if tried is None else CellFiles(place, tried, RunFolder(place).result(), (f"rate-{how}.json",))
+        return (
+            None
+            if tried is None
+            else CellFiles(place, tried, RunFolder(place).result(), (f"rate-{how}.json",))
+        )
     measured = _sealed(place / f"measured-{how}.json", cell)
     if measured is not None:
         return _measured(place, cell, measured, how, shares)
@@ -188,11 +210,16 @@ def find_cell(folder: Path, cell: Cell, how: str, shares: tuple[float, ...]) -> 
 
 
 def copy_cell(files: CellFiles, cell: Cell, out: Path, weights: bool) -> None:
-    """Into `out`, beside what is there; weights where the other place has them, and they are those it ended with.
+    """Into `out`, beside what is there; weights where the other place has them, and they are those
+    it ended with.
 
     BadInput says what is wrong with the place, RunFailed that it could not be written here.
     """
-    saved = checkpoint.listing(files.place / "checkpoints")[-1:] if weights and files.result is not None else []
+    saved = (
+        checkpoint.listing(files.place / "checkpoints")[-1:]
+        if weights and files.result is not None
+        else []
+    )
     if saved:
         try:
             trained_weights(RunFolder(files.place))
@@ -202,7 +229,11 @@ def copy_cell(files: CellFiles, cell: Cell, out: Path, weights: bool) -> None:
         explained("copy", files.place, then="start the same command again"),
         folder_atomic(out / cell.key) as aside,
     ):
-        write_json(aside / "about.json", description(cell.run, cell.seed, cell.phrase, cell.user_files), flush=False)
+        write_json(
+            aside / "about.json",
+            description(cell.run, cell.seed, cell.phrase, cell.user_files),
+            flush=False,
+        )
         if files.result is not None:
             write_json(aside / "result.json", files.result, flush=False)
         for name in files.names:
@@ -215,13 +246,17 @@ def copy_cell(files: CellFiles, cell: Cell, out: Path, weights: bool) -> None:
                 _copy(path, aside / "checkpoints" / one.name / path.name)
 
 
-def _measured(place: Path, cell: Cell, measured: dict[str, Any], how: str, shares: tuple[float, ...]) -> CellFiles:
+def _measured(
+    place: Path, cell: Cell, measured: dict[str, Any], how: str, shares: tuple[float, ...]
+) -> CellFiles:
     result = RunFolder(place).result()
     if result is not None and result["weights_sha256"] != measured["result"]["weights_sha256"]:
         raise BadInput(f"{place} was measured with other weights than it ended with", HINT)
     require_unchanged(place, measured)
     pictures(place.parent, cell.key, how)
-    points = [point_path(place, how, images).name for images in read_points(place, cell.run, how, shares)]
+    points = [
+        point_path(place, how, images).name for images in read_points(place, cell.run, how, shares)
+    ]
     names = (f"measured-{how}.json", f"pictures-{how}.json", *points, *_present(place, *NUMBERS))
     return CellFiles(place, measured, measured["result"], names)
 
@@ -247,7 +282,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Finished cells in a small folder that fits into a repository: one line for each, cards once, no weights.
+# Finished cells in a small folder that fits into a repository: one line for each, cards once, no
+# weights.
 #
 # cells.jsonl         what each cell found, on which machine, its held-out curve; every line with a checksum of itself
 # cards.json          the metrics' cards, by the names that the lines call them
@@ -257,7 +293,8 @@ def _copy(source: Path, target: Path) -> None:
 CELLS, CARDS, PICTURES = "cells.jsonl", "cards.json", "pictures"
 KEPT_HINT = "take it from the repository again"
 CURVE_FIELDS = ("images", "seconds", "validation_loss")
-OF_THE_LINE = ("arm", "seed", "key", "result", "lines", CHECK)  # fields of a cell's file that stand in its line already
+# fields of a cell's file that stand in its line already
+OF_THE_LINE = ("arm", "seed", "key", "result", "lines", CHECK)
 
 
 class KeptCells(NamedTuple):
@@ -268,29 +305,41 @@ class KeptCells(NamedTuple):
     pictures: dict[str, dict[str, Any]]
 
     def add(self, cell: Cell, files: CellFiles, how: str, shares: tuple[float, ...]) -> bool:
-        """One more cell, as it was found and verified; False: it was there, with the same numbers."""
+        """One more cell, as it was found and verified; False: it was there, with the same
+        numbers."""
         line = self._line(cell, files, how, shares)
         if cell.key in self.lines:
             if _numbers(self.lines[cell.key]) != _numbers(line):
                 raise BadInput(
-                    f"{cell.arm}, seed {cell.seed} ({cell.key}) is kept with other numbers than {files.place} has",
-                    "it ran on another kind of machine, or one of them was edited: keep one, and take the other away",
+                    f"{cell.arm}, seed {cell.seed} ({cell.key}) is kept with other numbers than"
+                    f" {files.place} has",
+                    "it ran on another kind of machine, or one of them was edited: keep one, and"
+                    " take the other away",
                 )
             return False
         self.lines[cell.key] = line
         return True
 
     def add_pictures(self, out: Path, key: str, how: str) -> None:
-        """What the report shows of a cell; of one that was unpacked without pictures there is nothing to add."""
+        """What the report shows of a cell; of one that was unpacked without pictures there is
+        nothing to add."""
         drawn = pictures(out, key, how)
         if drawn["pictures"]:
             self.pictures[key] = {name: drawn[name] for name in ("prompts", "pictures")}
 
-    def _line(self, cell: Cell, files: CellFiles, how: str, shares: tuple[float, ...]) -> dict[str, Any]:
+    def _line(
+        self, cell: Cell, files: CellFiles, how: str, shares: tuple[float, ...]
+    ) -> dict[str, Any]:
         outcome = {name: value for name, value in files.outcome.items() if name not in OF_THE_LINE}
-        line: dict[str, Any] = {"key": cell.key, "arm": cell.arm, "seed": cell.seed, "kind": cell.kind}
+        line: dict[str, Any] = {
+            "key": cell.key,
+            "arm": cell.arm,
+            "seed": cell.seed,
+            "kind": cell.kind,
+        }
         if files.result is not None:
-            line["result"] = {name: value for name, value in files.result.items() if name != "run"}  # a path of its machine
+            # a path of its machine
+            line["result"] = {name: value for name, value in files.result.items() if name != "run"}
         if cell.kind == "trunk":
             return sealed(line)
         if "metrics" in outcome:
@@ -298,7 +347,9 @@ class KeptCells(NamedTuple):
             curve = read_lines(files.place / CURVE, files.outcome)
             line["curve"] = [[point[name] for name in CURVE_FIELDS] for point in curve]
             points = read_points(files.place, cell.run, how, shares)
-            line["points"] = {str(images): self._packed(metrics) for images, metrics in points.items()}
+            line["points"] = {
+                str(images): self._packed(metrics) for images, metrics in points.items()
+            }
         return sealed({**line, "outcome": outcome})
 
     def _packed(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,26 +373,39 @@ class KeptCells(NamedTuple):
         write_json(folder / CARDS, self.cards)
         for key, drawn in self.pictures.items():
             write_sealed(folder / PICTURES / f"{key}.json", drawn)
-        order = sorted(self.lines.values(), key=lambda line: (line["kind"], line["arm"], line["seed"], line["key"]))
+        order = sorted(
+            self.lines.values(),
+            key=lambda line: (line["kind"], line["arm"], line["seed"], line["key"]),
+        )
         write_atomic(folder / CELLS, "".join(json.dumps(line) + "\n" for line in order))
 
 
 def read_kept(folder: Path) -> KeptCells:
-    """What a folder keeps; every line and every card must be as it was written, and hold what a study writes."""
+    """What a folder keeps; every line and every card must be as it was written, and hold what a
+    study writes."""
     kept = KeptCells({}, {}, {})
     if not (folder / CELLS).exists():
         return kept
     kept.cards.update(read_json(folder / CARDS, KEPT_HINT))
     wrong = [name for name, card in kept.cards.items() if digest(card)[:10] != name]
     if wrong:
-        raise BadInput(f"the card {wrong[0]} in {folder / CARDS} was changed after it was written", KEPT_HINT)
+        raise BadInput(
+            f"the card {wrong[0]} in {folder / CARDS} was changed after it was written", KEPT_HINT
+        )
     for place, line in enumerate(read_records(folder / CELLS).require_good(KEPT_HINT), 1):
         if not is_intact(line):
-            raise BadInput(f"line {place} of {folder / CELLS} was changed after it was written", KEPT_HINT)
+            raise BadInput(
+                f"line {place} of {folder / CELLS} was changed after it was written", KEPT_HINT
+            )
         if not KEY.fullmatch(str(line.get("key"))):  # it names a folder
-            raise BadInput(f"line {place} of {folder / CELLS} is of no run: its key is {line.get('key')!r}", KEPT_HINT)
+            raise BadInput(
+                f"line {place} of {folder / CELLS} is of no run: its key is {line.get('key')!r}",
+                KEPT_HINT,
+            )
         if fault := fault_of_line(line):
-            raise BadInput(f"line {place} of {folder / CELLS} is not what a study keeps: {fault}", KEPT_HINT)
+            raise BadInput(
+                f"line {place} of {folder / CELLS} is not what a study keeps: {fault}", KEPT_HINT
+            )
         kept.lines[line["key"]] = line
     for key in kept.lines:
         path = folder / PICTURES / f"{key}.json"
@@ -353,13 +417,16 @@ def read_kept(folder: Path) -> KeptCells:
 
 
 def unpack(kept: KeptCells, how: str, runs: Path) -> None:
-    """The kept cells as the folders of runs that a study reads: all but weights, training losses and most pictures."""
+    """The kept cells as the folders of runs that a study reads: all but weights, training losses
+    and most pictures."""
     for key, line in kept.lines.items():
         try:
             _unpack_cell(kept, key, line, how, runs / key)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             why = f"{type(error).__name__}: {str(error)[:200]}"
-            raise BadInput(f"the cell {key} in {CELLS} is not what a study keeps ({why})", KEPT_HINT) from None
+            raise BadInput(
+                f"the cell {key} in {CELLS} is not what a study keeps ({why})", KEPT_HINT
+            ) from None
 
 
 def _unpack_cell(kept: KeptCells, key: str, line: Mapping[str, Any], how: str, place: Path) -> None:
@@ -371,9 +438,16 @@ def _unpack_cell(kept: KeptCells, key: str, line: Mapping[str, Any], how: str, p
     if line["kind"] == "rate":
         write_sealed(place / f"rate-{how}.json", outcome)
     elif "metrics" in outcome:
-        measured = {**outcome, "metrics": kept.unpacked(outcome["metrics"]), "result": result, "lines": {}}
+        measured = {
+            **outcome,
+            "metrics": kept.unpacked(outcome["metrics"]),
+            "result": result,
+            "lines": {},
+        }
         write_sealed(place / f"measured-{how}.json", measured)
-        write_sealed(place / f"pictures-{how}.json", kept.pictures.get(key, {"prompts": [], "pictures": []}))
+        write_sealed(
+            place / f"pictures-{how}.json", kept.pictures.get(key, {"prompts": [], "pictures": []})
+        )
         write_curve(place, [dict(zip(CURVE_FIELDS, point, strict=True)) for point in line["curve"]])
         for images, metrics in line["points"].items():
             value = {"images": int(images), "metrics": kept.unpacked(metrics)}

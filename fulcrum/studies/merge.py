@@ -1,4 +1,5 @@
-"""Cells of one plan that several machines ran, joined into one study and judged; nothing is trained here."""
+"""Cells of one plan that several machines ran, joined into one study and judged; nothing is trained
+here."""
 
 import contextlib
 import tempfile
@@ -51,16 +52,21 @@ def merge(
     user_files: dict[str, str] | None = None,
     weights: bool = True,
 ) -> tuple[StudyResult, Path, Joined]:
-    """Join the finished and failed cells of a plan from other folders of runs into `out`, and write the page of what is
-    there. What `out` has stays as it is; `command` is what runs the cells that are missing."""
+    """Join the finished and failed cells of a plan from other folders of runs into `out`, and write
+    the page of what is there. What `out` has stays as it is; `command` is what runs the cells that
+    are missing."""
     user_files = user_files or {}
     with contextlib.ExitStack() as unpacked:
         runs = [_as_runs(folder, plan, user_files, unpacked) for folder in folders]
-        result, page, joined = _merged(plan, catalogue, runs, out, command, say, user_files, weights, folders)
+        result, page, joined = _merged(
+            plan, catalogue, runs, out, command, say, user_files, weights, folders
+        )
     return result, page, joined
 
 
-def _as_runs(folder: Path, plan: Plan, user_files: dict[str, str], unpacked: contextlib.ExitStack) -> Path:
+def _as_runs(
+    folder: Path, plan: Plan, user_files: dict[str, str], unpacked: contextlib.ExitStack
+) -> Path:
     """The folder itself, or, where a study is kept in it, its cells and costs laid out as runs."""
     if not is_kept(folder):
         return folder
@@ -74,9 +80,16 @@ def _as_runs(folder: Path, plan: Plan, user_files: dict[str, str], unpacked: con
 
 
 def _merged(
-    plan: Plan, catalogue: Catalogue, folders: Sequence[Path], out: Path, command: str, say: Say,
-    user_files: dict[str, str], weights: bool, names: Sequence[Path],
-) -> tuple[StudyResult, Path, Joined]:  # fmt: skip
+    plan: Plan,
+    catalogue: Catalogue,
+    folders: Sequence[Path],
+    out: Path,
+    command: str,
+    say: Say,
+    user_files: dict[str, str],
+    weights: bool,
+    names: Sequence[Path],
+) -> tuple[StudyResult, Path, Joined]:
     """`names` are what a person calls the folders."""
     for folder in folders:
         _require_runs(folder, out)
@@ -85,7 +98,9 @@ def _merged(
     study = freeze(plan, out, user_files)
     with beating(study):
         joined = _join(plan, catalogue, user_files, folders, out, weights)
-        joined = joined._replace(copied=dict(zip(map(str, names), joined.copied.values(), strict=True)))
+        joined = joined._replace(
+            copied=dict(zip(map(str, names), joined.copied.values(), strict=True))
+        )
         for line in _words(joined):
             say(line)
         layout = lay_out(plan, catalogue, user_files, out)
@@ -93,9 +108,14 @@ def _merged(
         costs = read_costs(study, layout.arms)
         if not any(find_cell(out, cell, measuring(plan).how, ()) for cell in layout.cells):
             reason = f": {joined.left_out[0]}" if joined.left_out else ""
-            raise BadInput(f"no finished cell of this plan was found in {', '.join(map(str, names))}{reason}", MEASURE)
+            raise BadInput(
+                f"no finished cell of this plan was found in {', '.join(map(str, names))}{reason}",
+                MEASURE,
+            )
         result = assemble_result(plan, layout, out, command, StudyState(costs=costs, ended=True))
-        with explained("write", study, message="could not write the page", then="start the same command again"):
+        with explained(
+            "write", study, message="could not write the page", then="start the same command again"
+        ):
             write(result, study)
         say(_missing(result))
     return result, study / "report.html", joined
@@ -103,9 +123,14 @@ def _merged(
 
 def _require_runs(folder: Path, out: Path) -> None:
     if not folder.is_dir():
-        raise BadInput(f"{folder} is no folder", "name the --out folder that the other machine wrote to")
+        raise BadInput(
+            f"{folder} is no folder", "name the --out folder that the other machine wrote to"
+        )
     if folder.resolve() == out.resolve():
-        raise BadInput(f"{folder} is the folder that cells are joined into", "leave it out: what it has is kept")
+        raise BadInput(
+            f"{folder} is the folder that cells are joined into",
+            "leave it out: what it has is kept",
+        )
     if not _runs(folder):
         inside = (folder / "plan.json").is_file() or KEY.fullmatch(folder.resolve().name)
         raise BadInput(
@@ -120,14 +145,21 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _join(
-    plan: Plan, catalogue: Catalogue, user_files: dict[str, str], folders: Sequence[Path], out: Path, weights: bool
+    plan: Plan,
+    catalogue: Catalogue,
+    user_files: dict[str, str],
+    folders: Sequence[Path],
+    out: Path,
+    weights: bool,
 ) -> Joined:
     """Trunks and tries of rates first: the cells that depend on them are known then."""
     joined = Joined(dict.fromkeys(map(str, folders), 0))
     seen = set[str]()
     while True:
         layout = lay_out(plan, catalogue, user_files, out)
-        new = [cell for cell in (*layout.before, *layout.cells) if cell.known and cell.key not in seen]
+        new = [
+            cell for cell in (*layout.before, *layout.cells) if cell.known and cell.key not in seen
+        ]
         if not new:
             return _with_others(joined, layout, folders)
         seen |= {cell.key for cell in new}
@@ -135,16 +167,25 @@ def _join(
 
 
 def _join_cells(
-    plan: Plan, cells: Iterable[Cell], folders: Sequence[Path], out: Path, weights: bool, joined: Joined
+    plan: Plan,
+    cells: Iterable[Cell],
+    folders: Sequence[Path],
+    out: Path,
+    weights: bool,
+    joined: Joined,
 ) -> Joined:
-    """All are looked at before the first is copied: two that contradict each other on one kind of machine are refused."""
+    """All are looked at before the first is copied: two that contradict each other on one kind of
+    machine are refused."""
     how, taken = measuring(plan).how, list[tuple[Cell, CellFiles, Path]]()
     present, left_out = joined.present, list(joined.left_out)
     for cell in cells:
         own = find_cell(out, cell, how, plan.evaluations)
         first = own
         if own is None and (out / cell.key).exists():
-            left_out.append(f"{_name(cell)}: {out} has begun it itself; go on there, or remove it with 'fulcrum runs rm'")
+            left_out.append(
+                f"{_name(cell)}: {out} has begun it itself; go on there, or remove it with 'fulcrum"
+                " runs rm'"
+            )
             continue
         for folder in folders:
             try:
@@ -162,12 +203,15 @@ def _join_cells(
                 present += 1
             elif files.ran_alike(first):
                 raise BadInput(
-                    f"{_name(cell)} was found with other numbers in {files.place} than in {first.place}, on the same kind "
-                    "of machine; nothing was joined",
+                    f"{_name(cell)} was found with other numbers in {files.place} than in"
+                    f" {first.place}, on the same kind of machine; nothing was joined",
                     "one of them was edited or trained by other code: leave its folder out",
                 )
             else:
-                left_out.append(f"{_name(cell)}: {files.place} has other numbers than {first.place}, which is kept")
+                left_out.append(
+                    f"{_name(cell)}: {files.place} has other numbers than {first.place}, which is"
+                    " kept"
+                )
     copied = dict(joined.copied)
     for cell, files, folder in taken:
         try:
@@ -198,14 +242,22 @@ def _with_others(joined: Joined, layout: Layout, folders: Sequence[Path]) -> Joi
             about = RunFolder(path).about()
         except FulcrumError:
             continue
-        older += (about.get("phrase"), about.get("seed")) in asked and about.get("science", FIRST_SCIENCE) != SCIENCE
+        older += (about.get("phrase"), about.get("seed")) in asked and about.get(
+            "science", FIRST_SCIENCE
+        ) != SCIENCE
     return joined._replace(others=len(others), older=older)
 
 
 def _take_costs(
-    plan: Plan, layout: Layout, user_files: dict[str, str], folders: Sequence[Path], out: Path, study: Path
+    plan: Plan,
+    layout: Layout,
+    user_files: dict[str, str],
+    folders: Sequence[Path],
+    out: Path,
+    study: Path,
 ) -> None:
-    """Time ratios come from one machine that took all arms' steps in turns: of the first folder that has them."""
+    """Time ratios come from one machine that took all arms' steps in turns: of the first folder
+    that has them."""
     for folder in folders:
         if read_costs(study, layout.arms) is not None:
             return
@@ -215,7 +267,9 @@ def _take_costs(
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.arm}, seed {cell.seed}" + (f", {cell.rate:g} x rate" if cell.kind == "rate" else "")
+    return f"{cell.arm}, seed {cell.seed}" + (
+        f", {cell.rate:g} x rate" if cell.kind == "rate" else ""
+    )
 
 
 def _words(joined: Joined) -> Iterable[str]:
@@ -228,14 +282,27 @@ def _words(joined: Joined) -> Iterable[str]:
     if any(OTHERWISE in line for line in joined.left_out):
         yield MEASURE
     if joined.others:
-        version = f"; {joined.older} of them are this plan's by another version of the science, which is {SCIENCE} here"
+        version = (
+            f"; {joined.older} of them are this plan's by another version of the science, which is"
+            f" {SCIENCE} here"
+        )
         yield f"{joined.others} runs are not of this plan{version if joined.older else ''}"
 
 
 def _missing(result: StudyResult) -> str:
-    lacking = [f"{arm.name}, seed {cell.seed}" for arm in result.arms for cell in arm.cells if cell.state == "waiting"]
+    lacking = [
+        f"{arm.name}, seed {cell.seed}"
+        for arm in result.arms
+        for cell in arm.cells
+        if cell.state == "waiting"
+    ]
     total = result.progress.total
     if not lacking:
         return f"all {total} cells are there"
-    named = "; ".join(lacking[:NAMED]) + (f"; and {len(lacking) - NAMED} more" if len(lacking) > NAMED else "")
-    return f"{len(lacking)} of {total} cells are missing: {named}\n  run them with: {result.made.command}"
+    named = "; ".join(lacking[:NAMED]) + (
+        f"; and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+    )
+    return (
+        f"{len(lacking)} of {total} cells are missing: {named}\n  run them with:"
+        f" {result.made.command}"
+    )

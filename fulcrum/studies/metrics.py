@@ -17,13 +17,16 @@ from fulcrum.studies.arms import Arm, baseline_of
 from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
-# Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether they may be compared.
+# Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether
+# they may be compared.
 
 
-JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")  # what a held-out loss can depend on
+# what a held-out loss can depend on
+JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")
 EQUAL = "images"  # what was held equal
 
-Measurements = Mapping[str, Mapping[int, Any]]  # arm -> seed -> what was measured of the finished cell
+# arm -> seed -> what was measured of the finished cell
+Measurements = Mapping[str, Mapping[int, Any]]
 Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
 
 
@@ -41,9 +44,17 @@ def value_of(cell: Mapping[str, Any], metric: str) -> float:
 
 
 def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
-    """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing for this metric alone."""
-    readings = {seed: cell["metrics"].get(metric, {}).get("value") for seed, cell in measured.get(arm, {}).items()}
-    return {seed: float(value) for seed, value in readings.items() if value is not None and _is_measurement(value)}
+    """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing
+    for this metric alone."""
+    readings = {
+        seed: cell["metrics"].get(metric, {}).get("value")
+        for seed, cell in measured.get(arm, {}).items()
+    }
+    return {
+        seed: float(value)
+        for seed, value in readings.items()
+        if value is not None and _is_measurement(value)
+    }
 
 
 def _is_measurement(value: float) -> bool:
@@ -52,7 +63,8 @@ def _is_measurement(value: float) -> bool:
 
 
 def not_stopped(arms: Sequence[Arm], stopped: Collection[str]) -> list[Arm]:
-    """The arms that have a final value to compare, and something to compare it with: what was stopped early is censored."""
+    """The arms that have a final value to compare, and something to compare it with: what was
+    stopped early is censored."""
     return [arm for arm in arms if arm.name not in stopped and arm.against not in stopped]
 
 
@@ -61,25 +73,41 @@ def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
     return [
         arm
         for arm in arms
-        if not arm.is_baseline and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
+        if not arm.is_baseline
+        and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
     ]
 
 
 def may_differ(arm: Arm) -> tuple[str, ...]:
     """Fields of a metric card that this arm's levers openly change."""
-    fields = {"sample.prompts": "prompts", "sample.guide": "guidance", "sample.steps": "steps", "sample.shift": "sampler"}
+    fields = {
+        "sample.prompts": "prompts",
+        "sample.guide": "guidance",
+        "sample.steps": "steps",
+        "sample.shift": "sampler",
+    }
     return tuple(
-        sorted({field for change in arm.changes for path, field in fields.items() if change.path.startswith(path)})
+        sorted(
+            {
+                field
+                for change in arm.changes
+                for path, field in fields.items()
+                if change.path.startswith(path)
+            }
+        )
     )
 
 
 def other_loss(arm: Arm, base: Arm) -> bool:
-    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to compare."""
+    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to
+    compare."""
     touched = any(inside(change.path, JUDGED_BY) for change in arm.changes)
     return touched and loss_of(arm.run) != loss_of(base.run)
 
 
-def require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric: str, allowed: tuple[str, ...]) -> None:
+def require_same_card(
+    one: Mapping[str, Any], other: Mapping[str, Any], metric: str, allowed: tuple[str, ...]
+) -> None:
     """Refuse numbers that were not measured alike, but for what the arm's levers openly change."""
     mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
     if mine != yours:
@@ -87,12 +115,15 @@ def require_same_card(one: Mapping[str, Any], other: Mapping[str, Any], metric: 
 
 
 # --------------------------------------------------------------------------------------------------
-# What a tie is asked against: the smallest effect of interest on a metric, and the floor that a baseline must be above.
+# What a tie is asked against: the smallest effect of interest on a metric, and the floor that a
+# baseline must be above.
 
 
-def margins(plan: Plan, arms: Iterable[PairedArm], measured: Measurements, metric: str) -> dict[str, float]:
-    """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations of what it is held
-    against over its seeds. An arm without a finished baseline has none."""
+def margins(
+    plan: Plan, arms: Iterable[PairedArm], measured: Measurements, metric: str
+) -> dict[str, float]:
+    """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations
+    of what it is held against over its seeds. An arm without a finished baseline has none."""
     margins = dict[str, float]()
     for arm in arms:
         values = np.array(list(values_of(measured, arm.against, metric).values()))
@@ -112,27 +143,36 @@ def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
 
 
 def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> Remark | None:
-    """Why a baseline has not learned what a metric asks: within the interval over its seeds it does no better than pictures
-    that show nothing of it. None: it has, or the metric's floor is not known."""
-    cells, values = measured[baseline], np.array(list(values_of(measured, baseline, metric).values()))
-    cards = [cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]]
+    """Why a baseline has not learned what a metric asks: within the interval over its seeds it does
+    no better than pictures that show nothing of it. None: it has, or the metric's floor is not
+    known."""
+    cells, values = (
+        measured[baseline],
+        np.array(list(values_of(measured, baseline, metric).values())),
+    )
+    cards = [
+        cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]
+    ]
     floors = (cards[0].get("floors") or {}) if cards else {}
     if not floors or len(values) < 2:
         return None
     higher = METRICS[metric].better == "higher"
     name, floor = (max if higher else min)(floors.items(), key=lambda entry: entry[1])
-    low, high = student_interval(float(values.mean()), float(values.std(ddof=1)), len(values), level)
+    low, high = student_interval(
+        float(values.mean()), float(values.std(ddof=1)), len(values), level
+    )
     if low > floor if higher else high < floor:
         return None
     text = (
-        f"the baseline has not learned this yet, train longer: it stands at {values.mean():.3g}, and pictures that show "
-        f"nothing of what was asked for ({name}) get {floor:.3g}"
+        f"the baseline has not learned this yet, train longer: it stands at {values.mean():.3g},"
+        f" and pictures that show nothing of what was asked for ({name}) get {floor:.3g}"
     )
     return remark("not-learned", text, mean=float(values.mean()), floor=floor, name=name)
 
 
 # --------------------------------------------------------------------------------------------------
-# Which metrics a study is judged on, and how the report shows them: their ends, and how far a second judge agrees.
+# Which metrics a study is judged on, and how the report shows them: their ends, and how far a
+# second judge agrees.
 
 
 SHOWN = (
@@ -156,8 +196,8 @@ SECOND = {"attribute_f1": "attribute_f1_second"}  # metric -> the same number by
 
 
 def metrics_of(plan: Plan, run: RunSpec) -> list[str]:
-    """What a study is judged on, the primary metric first. Where real networks judge, the distances of the embedded one,
-    which was made for the embedded world, are left out."""
+    """What a study is judged on, the primary metric first. Where real networks judge, the distances
+    of the embedded one, which was made for the embedded world, are left out."""
     names: tuple[str, ...] = SHOWN
     if plan.judges:
         own = (name for name in SHOWN if name not in ("frechet", "mmd", "mmd_published"))
@@ -166,9 +206,14 @@ def metrics_of(plan: Plan, run: RunSpec) -> list[str]:
 
 
 def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetric:
-    """A metric with the card and the ends of its scale that the baseline's cells carry, as far as there are any."""
+    """A metric with the card and the ends of its scale that the baseline's cells carry, as far as
+    there are any."""
     metric = METRICS[name]
-    cards = [cell["metrics"][name]["card"] for cell in measured.get(baseline, {}).values() if name in cell["metrics"]]
+    cards = [
+        cell["metrics"][name]["card"]
+        for cell in measured.get(baseline, {}).values()
+        if name in cell["metrics"]
+    ]
     card = cards[0] if cards else {}
     agreed = agreement(name, measured) if name in SECOND else None
     return ShownMetric(
@@ -186,7 +231,8 @@ def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetri
 
 
 def agreement(metric: str, measured: Measurements) -> Remark | None:
-    """How far two judges agree on the cells that both have looked at; None: there are fewer than three."""
+    """How far two judges agree on the cells that both have looked at; None: there are fewer than
+    three."""
     pairs = []
     for arm in measured:
         first, second = (values_of(measured, arm, name) for name in (metric, SECOND[metric]))
@@ -201,4 +247,6 @@ def agreement(metric: str, measured: Measurements) -> Remark | None:
         return remark("judges-apart", text, cells=len(pairs), distance=distance)
     correlation = float(np.corrcoef(one, other)[0, 1])
     text = f"over {len(pairs)} cells the two judges correlate at {correlation:.2f}, and {apart}"
-    return remark("judges-correlate", text, cells=len(pairs), correlation=correlation, distance=distance)
+    return remark(
+        "judges-correlate", text, cells=len(pairs), correlation=correlation, distance=distance
+    )

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from fulcrum.judge.statistics import Floats, adjusted, half_widths, noise_floor, pairs_needed, sign_vectors
+from fulcrum.judge.statistics import (
+    Floats,
+    adjusted,
+    half_widths,
+    noise_floor,
+    pairs_needed,
+    sign_vectors,
+)
 from fulcrum.measure.evaluation import prompts
 from fulcrum.spec.run import Device
 from fulcrum.studies.arm_cost import TimedCost, costs
@@ -25,9 +32,9 @@ from fulcrum.training.dist.machine import at_hand
 # --------------------------------------------------------------------------------------------------
 # What a plan can see: the smallest true effect that gets its verdict in four studies of five.
 #
-# Simulated through the rule that verdicts follow (the corrected sign-flip p, and an interval without zero), for every number
-# of pairs and of arms. Student's formula knows nothing of the other arms: with 25 of them and 13 pairs it promises 80 %
-# where 35 % is true.
+# Simulated through the rule that verdicts follow (the corrected sign-flip p, and an interval
+# without zero), for every number of pairs and of arms. Student's formula knows nothing of the other
+# arms: with 25 of them and 13 pairs it promises 80 % where 35 % is true.
 #
 # n pairs, A arms, S sign vectors
 
@@ -42,21 +49,25 @@ _SHAPE = 3.0  # arms differ in noise: variances as 1 / gamma(3), as in our own f
 
 @lru_cache(maxsize=256)
 def detectable(n: int, arms: int = 1, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
-    """Smallest true effect of one arm among `arms` that gets its verdict with the given chance (the others have none), in
-    units of the standard deviation of that arm's paired differences; None where no effect can: too few pairs."""
+    """Smallest true effect of one arm among `arms` that gets its verdict with the given chance (the
+    others have none), in units of the standard deviation of that arm's paired differences; None
+    where no effect can: too few pairs."""
     _check(n, arms, alpha, power)
     if n < pairs_needed(alpha):
         return None
     null, goal = _null_studies(n, arms, alpha), float(ndtri(power))
     effect: float = float(ndtri(1.0 - alpha / (2.0 * arms)) + goal) / n**0.5 * (1.0 + 20.0 / n**2)
     slope, tried = 0.7 * n**0.5, list[tuple[float, float]]()
-    for _ in range(12):  # power rises with the effect about as the normal distribution does: a secant on that scale
+    # power rises with the effect about as the normal distribution does: a secant on that scale
+    for _ in range(12):
         share = _share_seen(null, effect, alpha)
         if abs(share - power) <= _CLOSE:
             break
         level = float(ndtri(np.clip(share, 0.5 / len(null), 1.0 - 0.5 / len(null))))
         if tried and abs(effect - tried[-1][0]) > 1e-6:
-            slope = float(np.clip((level - tried[-1][1]) / (effect - tried[-1][0]), 0.3 * slope, 3.0 * slope))
+            slope = float(
+                np.clip((level - tried[-1][1]) / (effect - tried[-1][0]), 0.3 * slope, 3.0 * slope)
+            )
         tried.append((effect, level))
         effect = float(max(effect + (goal - level) / slope, 0.1 * effect))
     return effect
@@ -64,10 +75,14 @@ def detectable(n: int, arms: int = 1, *, alpha: float = 0.05, power: float = 0.8
 
 @lru_cache(maxsize=256)
 def chance_seen(effect: float, n: int, arms: int = 1, *, alpha: float = 0.05) -> float:
-    """Chance that a true effect of one arm among `arms` gets its verdict; the effect in units of the standard deviation of
-    that arm's paired differences."""
+    """Chance that a true effect of one arm among `arms` gets its verdict; the effect in units of
+    the standard deviation of that arm's paired differences."""
     _check(n, arms, alpha)
-    return _share_seen(_null_studies(n, arms, alpha), effect, alpha) if n >= pairs_needed(alpha) else 0.0
+    return (
+        _share_seen(_null_studies(n, arms, alpha), effect, alpha)
+        if n >= pairs_needed(alpha)
+        else 0.0
+    )
 
 
 def _vectors(alpha: float) -> int:
@@ -75,8 +90,8 @@ def _vectors(alpha: float) -> int:
 
 
 def _null_studies(n: int, arms: int, alpha: float) -> Floats:
-    """Differences without any effect, keyed (studies, n, A): all arms share the baseline's noise (so they correlate by 1/2)
-    and differ in size; the first has unit variance."""
+    """Differences without any effect, keyed (studies, n, A): all arms share the baseline's noise
+    (so they correlate by 1/2) and differ in size; the first has unit variance."""
     vectors = min(2 ** (n - 1), _vectors(alpha))
     studies = int(np.clip(_WORK // (arms * (vectors + 4 * arms)), *_STUDIES))
     rng = np.random.default_rng([n, arms])
@@ -86,10 +101,12 @@ def _null_studies(n: int, arms: int, alpha: float) -> Floats:
 
 
 def _share_seen(null: Floats, effect: float, alpha: float) -> float:
-    """Share of studies (studies, n, A) whose first arm, moved by `effect`, gets the right verdict."""
+    """Share of studies (studies, n, A) whose first arm, moved by `effect`, gets the right
+    verdict."""
     moved = null.copy()
     moved[:, :, 0] += effect
-    moved = moved[moved[:, :, 0].mean(axis=1) > half_widths(moved, alpha)[:, 0]]  # the interval excludes zero
+    # the interval excludes zero
+    moved = moved[moved[:, :, 0].mean(axis=1) > half_widths(moved, alpha)[:, 0]]
     if not len(moved):
         return 0.0
     signs = sign_vectors(null.shape[1])
@@ -118,32 +135,39 @@ _FRACTION_STUDIES = 2000  # simulated: power is known to about +-0.02 at 0.8
 
 
 def fraction_detectable(plan: Plan) -> float | None:
-    """The smallest true effect of a lever that gets its verdict in four studies of five, in units of the scatter of a
-    single cell; None where none does. A contrast halves the cells: it scatters by 2 / sqrt(combinations) of that."""
+    """The smallest true effect of a lever that gets its verdict in four studies of five, in units
+    of the scatter of a single cell; None where none does. A contrast halves the cells: it scatters
+    by 2 / sqrt(combinations) of that."""
     combinations, levers = fraction_of(plan).on.shape
     units = contrast_detectable(plan, len(plan.seeds), levers)
     return None if units is None else 2.0 * units / math.sqrt(combinations)
 
 
 def contrast_detectable(plan: Plan, seeds: int, levers: int) -> float | None:
-    """The same in units of the scatter of a lever's contrast over seeds, of which so many are there."""
+    """The same in units of the scatter of a lever's contrast over seeds, of which so many are
+    there."""
     if len(plan.seeds) >= pairs_needed(plan.alpha):
         return detectable(seeds, levers, alpha=plan.alpha)
     return _by_normal_theory(seeds, levers, plan.alpha)
 
 
 def one_at_a_time(plan: Plan) -> tuple[int, float | None]:
-    """As many cells spent on every lever alone: how many seeds that gives, and what they would see."""
+    """As many cells spent on every lever alone: how many seeds that gives, and what they would
+    see."""
     combinations, levers = fraction_of(plan).on.shape
     seeds = combinations * len(plan.seeds) // (levers + 1)
-    units = detectable(seeds, levers, alpha=plan.alpha) if seeds >= pairs_needed(plan.alpha) else None
+    units = (
+        detectable(seeds, levers, alpha=plan.alpha) if seeds >= pairs_needed(plan.alpha) else None
+    )
     return seeds, None if units is None else math.sqrt(2.0) * units
 
 
 @lru_cache(maxsize=64)
 def _by_normal_theory(seeds: int, levers: int, alpha: float) -> float:
     """In units of the scatter of a contrast, by simulation of the rule, keyed."""
-    null = np.random.default_rng([seeds, levers]).standard_normal((_FRACTION_STUDIES, seeds, levers))
+    null = np.random.default_rng([seeds, levers]).standard_normal(
+        (_FRACTION_STUDIES, seeds, levers)
+    )
 
     def seen(effect: float) -> bool:
         moved = null.copy()
@@ -160,7 +184,8 @@ def _by_normal_theory(seeds: int, levers: int, alpha: float) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a plan will cost and what it can see, before it runs: cells, FLOPs, time from a few steps, detectable effects.
+# What a plan will cost and what it can see, before it runs: cells, FLOPs, time from a few steps,
+# detectable effects.
 
 
 DRAWN = 16  # pictures drawn to time the drawing
@@ -185,9 +210,13 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     left = [
         cell
         for cell in (*layout.before, *layout.cells)
-        if measured[cell.key] is None and failed(out, cell, how) is None  # one that failed is not run again
+        # one that failed is not run again
+        if measured[cell.key] is None and failed(out, cell, how) is None
     ]
-    flops = sum(count_training(cell.run).training() * cell.run.budget.images for cell in (*layout.before, *layout.cells))
+    flops = sum(
+        count_training(cell.run).training() * cell.run.budget.images
+        for cell in (*layout.before, *layout.cells)
+    )
     seconds, by = _seconds(plan, layout, left, measured, out) if timed else (None, "not timed")
     done = [measured[cell.key] for cell in layout.cells if measured[cell.key]]
     visible, noise = _detectable(plan, layout, measured)
@@ -205,15 +234,22 @@ def estimate(plan: Plan, layout: Layout, out: Path, timed: bool = True) -> Estim
     )
 
 
-def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], measured: Mapping[str, Any], out: Path) -> tuple[float, str]:
-    """From finished cells of the same arm where there are any, else from a few eager steps and pictures here."""
+def _seconds(
+    plan: Plan, layout: Layout, left: Sequence[Cell], measured: Mapping[str, Any], out: Path
+) -> tuple[float, str]:
+    """From finished cells of the same arm where there are any, else from a few eager steps and
+    pictures here."""
     known: dict[str, list[float]] = {}
     for cell in layout.cells:
         if measured[cell.key]:
             known.setdefault(cell.arm, []).append(sum(measured[cell.key]["seconds"].values()))
     new = [arm for arm in layout.arms if arm.name not in known]
     needed = {base.name for arm in new for base in bases_of(arm, layout.arms)}
-    timed = [arm for arm in layout.arms if arm in new or arm.name in needed] if new or layout.before else []
+    timed = (
+        [arm for arm in layout.arms if arm in new or arm.name in needed]
+        if new or layout.before
+        else []
+    )
     device = at_hand(plan.device)
     steps = costs(timed, out / "cache", plan.threads, rounds=2, device=device) if timed else {}
     picture = _picture_seconds(timed[0], out, device) if timed and left else 0.0
@@ -224,12 +260,15 @@ def _seconds(plan: Plan, layout: Layout, left: Sequence[Cell], measured: Mapping
         else:
             total += _cell_seconds(cell, plan, layout, steps, picture)
     parts = [f"{len(known)} arms with finished cells"] * bool(known) + [
-        f"a few eager steps of {len(new)} arms" + " on the CPU: no GPU is here" * (device != plan.device)
+        f"a few eager steps of {len(new)} arms"
+        + " on the CPU: no GPU is here" * (device != plan.device)
     ] * bool(new)
     return total, " and ".join(parts) or "nothing is left to run"
 
 
-def _cell_seconds(cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, TimedCost], picture: float) -> float:
+def _cell_seconds(
+    cell: Cell, plan: Plan, layout: Layout, steps: Mapping[str, TimedCost], picture: float
+) -> float:
     cost = steps.get(cell.arm) or next(iter(steps.values()), None)
     step = (cost.step_seconds or 0.0) if cost else 0.0
     drawn = plan.samples * len(plan.evaluations) if cell.kind == "arm" else 0
@@ -245,7 +284,9 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     from fulcrum.training.feed import Feed
     from fulcrum.training.painter import Painter
 
-    painter = Painter.of(assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device)))
+    painter = Painter.of(
+        assemble(arm.run, 0, System(device=device), Feed(arm.run, 0, out / "cache", device=device))
+    )
     texts = prompts(arm.run, DRAWN).texts
     begun = time.perf_counter()
     for _ in painter.pictures(texts, SEED, np.arange(DRAWN)):
@@ -253,32 +294,46 @@ def _picture_seconds(arm: Arm, out: Path, device: Device) -> float:
     return (time.perf_counter() - begun) / DRAWN
 
 
-def _detectable(plan: Plan, layout: Layout, measured: Mapping[str, Any]) -> tuple[float | None, str]:
-    """The smallest true effect on the primary metric that gets its verdict in four studies of five."""
+def _detectable(
+    plan: Plan, layout: Layout, measured: Mapping[str, Any]
+) -> tuple[float | None, str]:
+    """The smallest true effect on the primary metric that gets its verdict in four studies of
+    five."""
     base = layout.arms[0].name
-    done = {cell.seed: measured[cell.key] for cell in layout.cells if cell.arm == base and measured[cell.key]}
+    done = {
+        cell.seed: measured[cell.key]
+        for cell in layout.cells
+        if cell.arm == base and measured[cell.key]
+    }
     values = values_of({base: done}, base, plan.primary)
     if len(values) < 2:
         return None, "how far repeated baselines scatter is not known before two are finished"
     floor = noise_floor(values, plan.primary)
     if not floor.sd:
         return None, "the finished baselines do not differ at all: their scatter says nothing"
-    cells = 1 if plan.design == "fractional" else 2  # whose scatter the units count, if pairing gives nothing
+    # whose scatter the units count, if pairing gives nothing
+    cells = 1 if plan.design == "fractional" else 2
     spread, units = floor.sd * cells**0.5, _in_scatters(plan, layout)
     return (
         None if units is None else units * spread,
-        f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any help from pairing",
+        (
+            f"from {len(values)} finished baselines that scatter by {floor.sd:.4g}, without any"
+            " help from pairing"
+        ),
     )
 
 
 def _in_scatters(plan: Plan, layout: Layout) -> float | None:
     if plan.design == "fractional":
         return fraction_detectable(plan)  # of single cells
-    return detectable(len(plan.seeds), min(sum(judged_together(plan, layout)), FAMILY), alpha=plan.alpha)
+    return detectable(
+        len(plan.seeds), min(sum(judged_together(plan, layout)), FAMILY), alpha=plan.alpha
+    )
 
 
 def judged_together(plan: Plan, layout: Layout) -> list[int]:
-    """Arms that are compared in one family, metric by metric: of the primary alone, or of all, as the plan confirms."""
+    """Arms that are compared in one family, metric by metric: of the primary alone, or of all, as
+    the plan confirms."""
     arms, metrics = sum(not arm.is_baseline for arm in layout.arms), 1
     if plan.confirm == "all":
         metrics = len(metrics_of(plan, layout.arms[0].run))

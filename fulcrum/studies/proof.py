@@ -9,7 +9,12 @@ import numpy as np
 import torch
 
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.measure.evaluation import can_measure, require_impartial, require_known, require_measurable
+from fulcrum.measure.evaluation import (
+    can_measure,
+    require_impartial,
+    require_known,
+    require_measurable,
+)
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.progress import Tally
@@ -34,8 +39,8 @@ from fulcrum.training.painter import Painter
 from fulcrum.training.trackers import require_trackers
 
 # --------------------------------------------------------------------------------------------------
-# The proof of a study: three real steps show that every arm trains (or draws) differently from its baseline, and seeds
-# from seeds. Their fingerprints are kept, sealed.
+# The proof of a study: three real steps show that every arm trains (or draws) differently from its
+# baseline, and seeds from seeds. Their fingerprints are kept, sealed.
 
 
 NAME = "proof.json"
@@ -55,20 +60,27 @@ class Print(NamedTuple):
 
 def is_proven(layout: Layout, folder: Path) -> bool:
     """Was every arm seen to differ? A proof that was edited, or is of other arms, is none."""
-    path, hint = folder / NAME, "remove the file and run the study again: the proof is made anew, cells are kept"
+    path, hint = (
+        folder / NAME,
+        "remove the file and run the study again: the proof is made anew, cells are kept",
+    )
     if not path.exists():
         return False
     prints = read_sealed(path, hint, fields={"fingerprints": list})["fingerprints"]
     proven = [str(one.get("arm")) if isinstance(one, dict) else "nothing" for one in prints]
     expected = [arm.name for arm in layout.proven if not arm.is_baseline]
     if proven != expected:
-        raise BadInput(f"{path} proves {', '.join(proven)}; the plan's arms are {', '.join(expected)}", hint)
+        raise BadInput(
+            f"{path} proves {', '.join(proven)}; the plan's arms are {', '.join(expected)}", hint
+        )
     return True
 
 
-def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, clock: Clock, say: Say) -> None:
-    """Three real steps of every arm, once per study: an arm that is the baseline proves nothing. Without a folder the proof
-    is not kept."""
+def prove_by_steps(
+    layout: Layout, plan: Plan, folder: Path | None, out: Path, clock: Clock, say: Say
+) -> None:
+    """Three real steps of every arm, once per study: an arm that is the baseline proves nothing.
+    Without a folder the proof is not kept."""
     tell = _once(say)
     with clock.counting("encoding"):  # of what they begin with; no cell waits for another's
         for arm in layout.proven:
@@ -82,9 +94,11 @@ def prove_by_steps(layout: Layout, plan: Plan, folder: Path | None, out: Path, c
             write_sealed(folder / NAME, {"fingerprints": [one._asdict() for one in prints]})
 
 
-def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None) -> list[Print]:
-    """Train every arm for three steps in each of its phases, and at the end where that shows nothing: a term may be
-    switched off within a phase. Refuse an arm that is its baseline in fact.
+def fingerprints(
+    arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Say | None = None
+) -> list[Print]:
+    """Train every arm for three steps in each of its phases, and at the end where that shows
+    nothing: a term may be switched off within a phase. Refuse an arm that is its baseline in fact.
 
     What later phases read is encoded here: `say` is told how far that is.
     """
@@ -95,9 +109,14 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
     tally = Tally("proven", len(others), say, "arms")
     for arm in others:
         base = baseline_of(arm, arms)
-        places = tuple(sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)}))
+        places = tuple(
+            sorted({phase.start for one in (base.run, arm.run) for phase in phases(one)})
+        )
         by, before, after = _by(arm), "", ""
-        for where in (places, (*places, max(0, arm.run.budget.images - STEPS * arm.run.budget.batch))):
+        for where in (
+            places,
+            (*places, max(0, arm.run.budget.images - STEPS * arm.run.budget.batch)),
+        ):
             built = _stepped(arm, where, cache, say)
             require_witness(arm.levers, built)
             if (base.name, where) not in taken:
@@ -107,9 +126,10 @@ def fingerprints(arms: Sequence[Arm], seeds: Sequence[int], cache: Path, say: Sa
                 break
         if before == after:
             raise BadInput(
-                f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)}, but after "
-                f"{STEPS} steps its {by} are the baseline's, bit for bit",
-                "what it sets is read by nobody here: an ablation of nothing; leave it out or correct the lever",
+                f"the arm '{arm.name}' changes {', '.join(change.path for change in arm.changes)},"
+                f" but after {STEPS} steps its {by} are the baseline's, bit for bit",
+                "what it sets is read by nobody here: an ablation of nothing; leave it out or"
+                " correct the lever",
             )
         prints.append(Print(arm.name, by, before[:16], after[:16]))
         tally.tell(len(prints))
@@ -124,7 +144,8 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
         wrong = sorted(name for name in own.keys() | stem.keys() if own.get(name) != stem.get(name))
         if wrong:
             raise BadInput(
-                f"the arm '{arm.name}' cannot begin from the trunk: {len(wrong)} tensors differ, such as '{wrong[0]}'",
+                f"the arm '{arm.name}' cannot begin from the trunk: {len(wrong)} tensors differ,"
+                f" such as '{wrong[0]}'",
                 "a lever that changes the model's shape is tested without `trunk`",
             )
 
@@ -132,11 +153,16 @@ def fitting(arms: Sequence[Arm], trunk_runs: Mapping[str, RunSpec]) -> None:
 def _shapes(run: RunSpec) -> dict[str, Any]:
     with torch.device("meta"):
         backbone = backbone_of(Context(run, 0, System()))
-    return {name: tuple(value.shape) for name, value in backbone.state_dict().items() if not is_beside(name)}
+    return {
+        name: tuple(value.shape)
+        for name, value in backbone.state_dict().items()
+        if not is_beside(name)
+    }
 
 
 def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | None = None) -> None:
-    """Two seeds must see other pictures in another order with other noises, or repeats repeat nothing."""
+    """Two seeds must see other pictures in another order with other noises, or repeats repeat
+    nothing."""
     (one, mine), (other, yours) = (Feed(run, seed, cache, say).at(0) for seed in seeds[:2])
     same = [
         what
@@ -150,7 +176,8 @@ def _independent(run: RunSpec, seeds: Sequence[int], cache: Path, say: Say | Non
     if same:
         raise BadInput(
             f"the seeds {seeds[0]} and {seeds[1]} give the same {' and the same '.join(same)}",
-            "repeats would not be independent: the source or the time filler must use the seed it is given",
+            "repeats would not be independent: the source or the time filler must use the seed it"
+            " is given",
         )
 
 
@@ -161,7 +188,9 @@ def _stepped(arm: Arm, places: Sequence[int], cache: Path, say: Say | None) -> B
         try:
             train(built, State(images=place), [], lambda steps=left: next(steps, None) is None)  # type: ignore[misc]
         except (TrainingFailed, BadInput) as error:  # every seed would fail: hours are saved
-            raise BadInput(f"the arm '{arm.name}' fails in its first steps: {error.message}", error.hint) from error
+            raise BadInput(
+                f"the arm '{arm.name}' fails in its first steps: {error.message}", error.hint
+            ) from error
     return built
 
 
@@ -172,7 +201,9 @@ def _by(arm: Arm) -> str:
         for lever in (*arm.added, *arm.removed)
         for what in getattr(getattr(lever, "lever", lever), "affects", ("weights",))
     }
-    return next((what for what in ("weights", "averaged weights", "samples") if what in affected), "weights")
+    return next(
+        (what for what in ("weights", "averaged weights", "samples") if what in affected), "weights"
+    )
 
 
 def _hash(built: Built, by: str) -> str:
@@ -196,18 +227,19 @@ def _once(say: Say) -> Say:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a plan must meet before anything of it is trained: asked by `study plan` and `study run` alike.
+# What a plan must meet before anything of it is trained: asked by `study plan` and `study run`
+# alike.
 
 
-# Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the validation loss, it may be
-# compared between arms whose codec or objective differ.
+# Of pictures that tell nothing about scenes: unbiased in the number of pictures, and, unlike the
+# validation loss, it may be compared between arms whose codec or objective differ.
 PRIMARY_ANYWHERE = "mmd"
 
 
 def with_primary(plan: Plan, run: RunSpec) -> Plan:
-    """The plan with a primary metric that its pictures can have: where the plan names none and they cannot have the usual
-    one, another, with a margin in deviations of the baseline unless the plan gives one. What a plan names stays, and
-    `require_runnable` refuses it with words."""
+    """The plan with a primary metric that its pictures can have: where the plan names none and they
+    cannot have the usual one, another, with a margin in deviations of the baseline unless the plan
+    gives one. What a plan names stays, and `require_runnable` refuses it with words."""
     if "primary" in plan.model_fields_set or can_measure(run, plan.primary):
         return plan
     margin = plan.smallest_effect if "smallest_effect" in plan.model_fields_set else None
@@ -215,17 +247,21 @@ def with_primary(plan: Plan, run: RunSpec) -> Plan:
 
 
 def require_runnable(plan: Plan, layout: Layout, folder: Path, here: bool = True) -> None:
-    """Refuse what could not be trained, measured or shown, and a folder that was edited or cannot be made; cells
-    that run `here` also need the plan's device here."""
+    """Refuse what could not be trained, measured or shown, and a folder that was edited or cannot
+    be made; cells that run `here` also need the plan's device here."""
     require_known(plan.judges)
     mesh_shape(plan.mesh, plan.processes)
     for arm in layout.arms:
         require_measurable(arm.run, plan.primary)
         require_impartial(arm.run, plan.judges, f"the arm '{arm.name}'")
         _ = Ranks(size=plan.processes).rows(arm.run.budget.batch)
-        begun = arm.run if plan.trunk is None else put(arm.run, "start", StandIn())  # the trunk will stand there
+        # the trunk will stand there
+        begun = arm.run if plan.trunk is None else put(arm.run, "start", StandIn())
         if problem := arm.run.model.learned.problem(begun):
-            raise BadInput(f"the arm '{arm.name}': {problem}", "here: a `trunk` of the plan, or a `start` in its settings")
+            raise BadInput(
+                f"the arm '{arm.name}': {problem}",
+                "here: a `trunk` of the plan, or a `start` in its settings",
+            )
     require_trackers(plan.track)
     if here:  # a cluster's GPUs are counted when it is joined
         require_device(plan.device, plan.processes)

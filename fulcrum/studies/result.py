@@ -82,7 +82,8 @@ from fulcrum.studies.sequence import sequence, sequential_findings
 from fulcrum.training.dist.machine import fulcrum_version, machine_words
 
 # --------------------------------------------------------------------------------------------------
-# What a study ran, for its page: the plan's choices, what the baseline is, its data and its text encoder in words.
+# What a study ran, for its page: the plan's choices, what the baseline is, its data and its text
+# encoder in words.
 
 
 def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
@@ -93,7 +94,9 @@ def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
         primary_metric=plan.primary,
         seeds=plan.seeds,
         images=run.budget.images,
-        smallest_effect=margins(plan, [base], measured, plan.primary).get(base.name, plan.smallest_effect or 0.0),
+        smallest_effect=margins(plan, [base], measured, plan.primary).get(
+            base.name, plan.smallest_effect or 0.0
+        ),
         alpha=plan.alpha,
         threads_per_cell=plan.threads,
         guidance=float(get(run, "sample.guide.scale")),
@@ -112,7 +115,9 @@ def baseline_says(plan: Plan, arm: Arm) -> str:
     scale = next((one.settings for one in plan.scales if one.name == arm.scale), ())
     images = (f"budget.images={plan.images}",) if plan.images is not None else ()
     changed = (*map(str, arm.levers), *plan.settings, *images, *scale)
-    return f"the recipe {arm.phrase.recipe}" + (f" with {', '.join(changed)}" if changed else " as it is")
+    return f"the recipe {arm.phrase.recipe}" + (
+        f" with {', '.join(changed)}" if changed else " as it is"
+    )
 
 
 def _data(run: RunSpec) -> str:
@@ -129,7 +134,11 @@ def _data(run: RunSpec) -> str:
 
 def _text(run: RunSpec) -> str:
     text = run.encode.text
-    return f"the embedded encoder, width {text.width}" if isinstance(text, EmbeddedText) else in_brief(text)
+    return (
+        f"the embedded encoder, width {text.width}"
+        if isinstance(text, EmbeddedText)
+        else in_brief(text)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -155,13 +164,19 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
     for arm in arms:
         count = len(arm.added) + len(arm.removed)
         if arm.compound and count > 1:
-            text = f"{arm.name} is a compound of {count} levers: its effect belongs to them together."
+            text = (
+                f"{arm.name} is a compound of {count} levers: its effect belongs to them together."
+            )
             found.append(remark("compound", text, arm=arm.name, levers=count))
-        found += [remark(label.code, f"{arm.name} {label.text}.", arm=arm.name, **label.values) for label in arm.labels]
+        found += [
+            remark(label.code, f"{arm.name} {label.text}.", arm=arm.name, **label.values)
+            for label in arm.labels
+        ]
     found += [
         remark(
             "other-base",
-            f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is the difference to that.",
+            f"{arm.name} is compared with {arm.against}, not with the baseline: its effect is the"
+            " difference to that.",
             arm=arm.name,
             against=arm.against,
         )
@@ -171,14 +186,15 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
     apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
     if apart:
         text = (
-            f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent space or the prompts "
-            "are not those of what it would be compared with."
+            f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent"
+            " space or the prompts are not those of what it would be compared with."
         )
         found.append(remark("loss-not-compared", text, arms=apart))
     found += [
         remark(
             "evaluated-otherwise",
-            f"{arm.name} is evaluated with other {', '.join(fields)} than what it is compared with.",
+            f"{arm.name} is evaluated with other {', '.join(fields)} than what it is compared"
+            " with.",
             arm=arm.name,
             fields=list(fields),
         )
@@ -193,27 +209,31 @@ def _design(plan: Plan) -> list[Remark]:
     found = list[Remark]()
     if plan.design == "leave_one_out":
         text = (
-            "Each arm is the whole stack without one lever: a lever that helps makes its arm worse. Published "
-            "claims are about adding a lever to a plain recipe, and are not held against this."
+            "Each arm is the whole stack without one lever: a lever that helps makes its arm worse."
+            " Published claims are about adding a lever to a plain recipe, and are not held against"
+            " this."
         )
         found.append(remark("leave-one-out", text))
     if plan.design == "fractional":
         text = (
-            "A lever's effect is its mean over the settings of the others: published claims are about adding it to a plain "
-            "recipe, and are not held against this. Effects at equal time or FLOPs are not read off a fraction."
+            "A lever's effect is its mean over the settings of the others: published claims are"
+            " about adding it to a plain recipe, and are not held against this. Effects at equal"
+            " time or FLOPs are not read off a fraction."
         )
         found.append(remark("fractional", text))
     if plan.trunk is not None:
         text = (
-            f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the same seed: the "
-            "effects are those of a late change, not of training with it from the start."
+            f"All arms branch from '{plan.trunk}' trained for {plan.trunk_images:,} images with the"
+            " same seed: the effects are those of a late change, not of training with it from the"
+            " start."
         )
         found.append(remark("late-change", text, trunk=plan.trunk, images=plan.trunk_images))
     return found
 
 
 def disturbed(measured: Measurements) -> list[Remark]:
-    """Cells that are not the trainings that were asked for: steps of theirs were left out, or they were rolled back."""
+    """Cells that are not the trainings that were asked for: steps of theirs were left out, or they
+    were rolled back."""
     found = []
     for arm, cells in measured.items():
         for seed, cell in sorted(cells.items()):
@@ -221,22 +241,35 @@ def disturbed(measured: Measurements) -> list[Remark]:
             backs, skipped = len(result.get("rolled_back") or ()), result.get("skipped") or 0
             if backs or skipped:
                 rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
-                text = f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair counts all the same."
-                found.append(remark("disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs))
+                text = (
+                    f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair"
+                    " counts all the same."
+                )
+                found.append(
+                    remark(
+                        "disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs
+                    )
+                )
     return found
 
 
 def _rates(plan: Plan, searches: Sequence[RateSearch]) -> list[Remark]:
     if isinstance(plan.learning_rates, str):
         text = (
-            f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was tuned, so a "
-            "verdict on an optimizer or a precision holds at this rate only."
+            f"Learning rates: {plan.learning_rates}. Every arm ran at the recipe's rate; no arm was"
+            " tuned, so a verdict on an optimizer or a precision holds at this rate only."
         )
         return [remark("rates-not-tuned", text, policy=plan.learning_rates)]
-    text = f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the other metrics have not."
+    text = (
+        f"Learning rates: {plan.learning_rates}; the validation loss has seen this choice, the"
+        " other metrics have not."
+    )
     found = [remark("rates-swept", text)]
     if edge := [search.arm for search in searches if search.note]:
-        text = f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may find a better."
+        text = (
+            f"The best rate of {', '.join(edge)} lies at the edge of the sweep: a wider one may"
+            " find a better."
+        )
         found.append(remark("best-rate-at-edge", text, arms=edge))
     return found
 
@@ -298,7 +331,9 @@ def label(arm: Arm) -> str:
     """What a person calls the arm: "Short captions", "Muon", "BF16 storage"."""
     if arm.is_baseline:
         return f"the baseline [{arm.scale}]" if arm.scale else "the baseline"
-    words = re.sub(rf"\b({'|'.join(SPELLED)})\b", lambda word: SPELLED[word[0]], arm.name.replace("_", " "))
+    words = re.sub(
+        rf"\b({'|'.join(SPELLED)})\b", lambda word: SPELLED[word[0]], arm.name.replace("_", " ")
+    )
     return words if words.startswith(tuple(SPELLED.values())) else words[:1].upper() + words[1:]
 
 
@@ -313,11 +348,14 @@ def shown_cell(
     apart: bool,
     outcome: Mapping[str, Any] | None = None,
 ) -> CellResult:
-    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the baseline's.
+    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the
+    baseline's.
 
     `outcome` is of a cell that failed by itself.
     """
-    final = {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
+    final = (
+        {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
+    )
     if apart:
         final.pop("validation_loss", None)
         curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
@@ -328,7 +366,13 @@ def shown_cell(
         key=cell.key,
         state="done" if measured else "failed" if outcome else "stopped" if ended else going,
         budget=cell.run.budget.images,
-        images=measured["result"]["images"] if measured else outcome["images"] if outcome else _images(lines),
+        images=(
+            measured["result"]["images"]
+            if measured
+            else outcome["images"]
+            if outcome
+            else _images(lines)
+        ),
         final=final,
         curve=tuple(point for point in curve if point.values),
         loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
@@ -345,10 +389,19 @@ def _without_loss(point: CurvePoint) -> dict[str, float | None]:
     return {name: value for name, value in point.values.items() if name != "validation_loss"}
 
 
-def curve_of(cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str) -> list[CurvePoint]:
-    """A cell's values over images: the held-out loss at every look, all metrics at the plan's evaluation points."""
-    looks = {line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)}
-    points = read_points(out / cell.key, cell.run, how, plan.evaluations) if len(plan.evaluations) > 1 else {}
+def curve_of(
+    cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str
+) -> list[CurvePoint]:
+    """A cell's values over images: the held-out loss at every look, all metrics at the plan's
+    evaluation points."""
+    looks = {
+        line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)
+    }
+    points = (
+        read_points(out / cell.key, cell.run, how, plan.evaluations)
+        if len(plan.evaluations) > 1
+        else {}
+    )
     if measured and points:
         points[cell.run.budget.images] = measured["metrics"]
     curve = []
@@ -361,20 +414,25 @@ def curve_of(cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | No
     return curve
 
 
-def grids(arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str) -> Grids:
+def grids(
+    arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str
+) -> Grids:
     """The same prompts and noises for every arm, at the first seed that the arm has finished."""
     keys = {(cell.arm, cell.seed): cell.key for cell in cells}
     first = [(arm.name, min(measured[arm.name])) for arm in arms if measured.get(arm.name)]
     shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
     return Grids(
         prompts=tuple(shown[0][2]["prompts"]) if shown else (),
-        arms=tuple(GridArm(arm=name, seed=seed, images=tuple(drawn["pictures"])) for name, seed, drawn in shown),
+        arms=tuple(
+            GridArm(arm=name, seed=seed, images=tuple(drawn["pictures"]))
+            for name, seed, drawn in shown
+        ),
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# A fractional study as the report shows it: its levers in the place of arms, the combinations that were trained beside
-# them.
+# A fractional study as the report shows it: its levers in the place of arms, the combinations that
+# were trained beside them.
 
 
 def as_fraction(
@@ -388,11 +446,17 @@ def as_fraction(
     """The result of all cells, with effects of levers instead of arms."""
     table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
     metrics = [metric.name for metric in result.metrics]
-    by_metric = {name: fraction_effects(plan, layout.arms, measured, name, failed) for name in metrics}
+    by_metric = {
+        name: fraction_effects(plan, layout.arms, measured, name, failed) for name in metrics
+    }
     judged = [row for one in by_metric.values() for row in one.levers]
     lost = [row for one in by_metric.values() for row in one.failed]
-    claims = study_claims(plan, arms, measured, {name: [] for name in metrics})  # each tells why it is not held
-    judged = [if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE) for row in judged]
+    # each tells why it is not held
+    claims = study_claims(plan, arms, measured, {name: [] for name in metrics})
+    judged = [
+        if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
+        for row in judged
+    ]
     effects = [confirmed(plan, row) for row in (*judged, *lost)]
     spent = lever_costs(plan, layout.arms, costs) if costs else {}
     primary, rule = by_metric[plan.primary], _rule(plan)
@@ -402,12 +466,18 @@ def as_fraction(
             **{name: getattr(result, name) for name in StudyResult.model_fields},
             "arms": (
                 result.arms[0],
-                *(shown_arm(plan, arm, arms, (), spent.get(arm.name), claims[arm.name]) for arm in layout.levers),
+                *(
+                    shown_arm(plan, arm, arms, (), spent.get(arm.name), claims[arm.name])
+                    for arm in layout.levers
+                ),
             ),
             "combinations": result.arms[1:],
             "effects": tuple(effects),
             "detectable": {
-                name: max((row.detectable for row in judged if row.metric == name and row.detectable), default=None)
+                name: max(
+                    (row.detectable for row in judged if row.metric == name and row.detectable),
+                    default=None,
+                )
                 for name in metrics
             },
             "remarks": tuple(one.text for one in found),
@@ -429,8 +499,8 @@ def as_fraction(
 
 
 def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
-    """With the true effect that would have been seen in four studies of five: of few seeds by the scatter that they were
-    judged by, which is no smaller than that of all levers together."""
+    """With the true effect that would have been seen in four studies of five: of few seeds by the
+    scatter that they were judged by, which is no smaller than that of all levers together."""
     together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
     scatter = max(row.sd, together) if len(plan.seeds) < pairs_needed(plan.alpha) else row.sd
     units = contrast_detectable(plan, row.n, len(effects.levers)) if scatter > 0.0 else None
@@ -442,8 +512,9 @@ def _rule(plan: Plan) -> Remark:
         text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
         return remark("sign-flips", text, seeds=len(plan.seeds))
     text = (
-        f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and the scatter of an "
-        "effect over seeds to be that of all levers together, or its own where that is larger."
+        f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and"
+        " the scatter of an effect over seeds to be that of all levers together, or its own where"
+        " that is larger."
     )
     return remark("normal-noise", text, seeds=len(plan.seeds))
 
@@ -457,8 +528,9 @@ def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
     return [
         remark(
             "pairs-interact",
-            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f} among "
-            "the pairs that were not chosen): name one in `interactions` to see it by itself.",
+            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f}"
+            " among the pairs that were not chosen): name one in `interactions` to see it by"
+            " itself.",
             pairs=[list(pair) for pair in row.pairs],
             p=row.p_adjusted,
         )
@@ -468,7 +540,8 @@ def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The record that the report shows: what every cell found, effects with verdicts, noise, cost, contrasts, remarks.
+# The record that the report shows: what every cell found, effects with verdicts, noise, cost,
+# contrasts, remarks.
 
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
@@ -501,8 +574,8 @@ NOT_BEGUN = StudyState()
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Ten thousand cells are millions of small objects that all stay: to look through them for rubbish, again and again,
-    would take a quarter of the time."""
+    """Ten thousand cells are millions of small objects that all stay: to look through them for
+    rubbish, again and again, would take a quarter of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -513,8 +586,11 @@ def _uncollected() -> Iterator[None]:
 
 
 @_uncollected()
-def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None) -> dict[str, dict[int, Any]]:
-    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a finished cell stays."""
+def collect(
+    cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None
+) -> dict[str, dict[int, Any]]:
+    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a
+    finished cell stays."""
     kept = {} if kept is None else kept
     measured: dict[str, dict[int, Any]] = {}
     for cell in cells:
@@ -529,12 +605,19 @@ def collect(cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | N
 
 @_uncollected()
 def assemble_result(
-    plan: Plan, layout: Layout, out: Path, command: str, state: StudyState = NOT_BEGUN, kept: dict[str, Any] | None = None
+    plan: Plan,
+    layout: Layout,
+    out: Path,
+    command: str,
+    state: StudyState = NOT_BEGUN,
+    kept: dict[str, Any] | None = None,
 ) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     measured = collect(cells, out, how, kept)
-    outcomes = {cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None}
+    outcomes = {
+        cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None
+    }
     lost = {arm.name: dict[int, str]() for arm in arms}
     for cell in cells:
         if cell.key in outcomes:
@@ -549,19 +632,30 @@ def assemble_result(
     metrics = metrics_of(plan, arms[0].run)
     pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
     claims = study_claims(plan, arms, measured, pairs)
-    family = len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
+    family = (
+        len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
+    )
     at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
-    at_end = {metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)}
+    at_end = {
+        metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)
+    }
     effects = [
-        confirmed(plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims)
+        confirmed(
+            plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims
+        )
         for row in (*at_looks, *all_findings(plan, running, measured, at_end))
     ]
     curves = {
-        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how) for cell in cells if cell.known
+        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how)
+        for cell in cells
+        if cell.known
     }
     not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
     censored = sum(
-        cell.key in not_run and cell.key not in outcomes and cell.seed not in measured.get(cell.arm, {}) for cell in cells
+        cell.key in not_run
+        and cell.key not in outcomes
+        and cell.seed not in measured.get(cell.arm, {})
+        for cell in cells
     )
     done = sum(len(seeds) for seeds in measured.values())
     at_cost, reached = list[Effect](), list[Target]()
@@ -597,12 +691,26 @@ def assemble_result(
     )
     result = StudyResult(
         title=plan.title,
-        state="finished" if done + len(outcomes) + censored == len(cells) else "stopped" if state.ended else "running",
+        state=(
+            "finished"
+            if done + len(outcomes) + censored == len(cells)
+            else "stopped"
+            if state.ended
+            else "running"
+        ),
         plan=plan_facts(plan, arms[0], measured),
         made=provenance(command, state.seconds),
         metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
         arms=tuple(
-            shown_arm(plan, arm, arms, shown[arm.name], (state.costs or {}).get(arm.name), claims[arm.name]) for arm in arms
+            shown_arm(
+                plan,
+                arm,
+                arms,
+                shown[arm.name],
+                (state.costs or {}).get(arm.name),
+                claims[arm.name],
+            )
+            for arm in arms
         ),
         effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
         noise=tuple(
@@ -614,14 +722,23 @@ def assemble_result(
         grids=grids(arms, cells, measured, out, how),
         remarks=tuple(one.text for one in found),
         codes=found,
-        interactions=tuple(row for metric in metrics for row in interactions(plan, running, measured, metric, lost)),
+        interactions=tuple(
+            row for metric in metrics for row in interactions(plan, running, measured, metric, lost)
+        ),
         scales=tuple(scales(plan, arms)),
-        trends=tuple(row for metric in metrics for row in trends(plan, running, measured, metric, lost)),
+        trends=tuple(
+            row for metric in metrics for row in trends(plan, running, measured, metric, lost)
+        ),
         time_to_target=tuple(reached),
         sweeps=tuple(layout.searches),
         pareto=tuple(_fronts(plan, running, measured, state.costs)) if state.costs else (),
         probes=probes(out),
-        progress=CellCounts(done=done, total=len(cells) - censored, failed=len(outcomes), seconds_left=state.seconds_left),
+        progress=CellCounts(
+            done=done,
+            total=len(cells) - censored,
+            failed=len(outcomes),
+            seconds_left=state.seconds_left,
+        ),
     )
     if plan.design != "fractional":
         return result
@@ -640,7 +757,8 @@ def provenance(command: str, seconds: float | None = None) -> Provenance:
 
 
 def probes(out: Path) -> Probes | None:
-    """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same folder."""
+    """Which metric sees which fault, if `fulcrum measure --probe` was asked under the same
+    folder."""
     path = out / "cache" / "probes.json"
     if not path.exists():
         return None
@@ -651,7 +769,12 @@ def probes(out: Path) -> Probes | None:
         raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
 
 
-def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Sequence[CurvePoint]], metric: str) -> Curves:
+def _by_arm(
+    arms: Sequence[Arm],
+    cells: Sequence[Cell],
+    curves: Mapping[str, Sequence[CurvePoint]],
+    metric: str,
+) -> Curves:
     """arm -> seed -> (share, value) of one metric."""
     lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
     for cell in cells:
@@ -666,8 +789,9 @@ def _by_arm(arms: Sequence[Arm], cells: Sequence[Cell], curves: Mapping[str, Seq
 
 
 def _detectable(plan: Plan, effect: Effect, arms: int) -> float | None:
-    """The smallest true effect that this study would have seen in four of five repeats, with the scatter of this arm's
-    differences on this metric. With looks: at the last of them, whatever the earlier ones would have seen."""
+    """The smallest true effect that this study would have seen in four of five repeats, with the
+    scatter of this arm's differences on this metric. With looks: at the last of them, whatever the
+    earlier ones would have seen."""
     if not isinstance(effect, PairedEffect) or effect.sd <= 0:
         return None
     pairs, alpha = effect.n, plan.alpha
@@ -686,7 +810,9 @@ def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
     return most
 
 
-def _fronts(plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]) -> list[Front]:
+def _fronts(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]
+) -> list[Front]:
     means = {}
     for arm in arms:
         values = list(values_of(measured, arm.name, plan.primary).values())
@@ -699,7 +825,8 @@ def _fronts(plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapp
 
 def _censored(one: StoppedArm) -> Remark:
     text = (
-        f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at successive points, "
-        "and not coming back by the end. It is counted as censored: it has no final value."
+        f"{one.arm} was stopped at {one.share:.0%} of the budget by the crossing guard: worse at"
+        " successive points, and not coming back by the end. It is counted as censored: it has no"
+        " final value."
     )
     return remark("stopped-by-guard", text, arm=one.arm, share=one.share)

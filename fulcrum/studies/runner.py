@@ -61,33 +61,46 @@ def room(
     memory: float | None = None,
     gpus: int | None = None,
 ) -> Room:
-    """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself, and says so.
+    """min(cores / threads, memory / need), at least one: a cell that does not fit fails by itself,
+    and says so.
 
-    `gpus` of a plan that asks for them: a process has one of its own, and cells side by side share none.
+    `gpus` of a plan that asks for them: a process has one of its own, and cells side by side share
+    none.
 
-    Many processes of a cell share the step's memory; the worker that waits for them counts as one more process.
+    Many processes of a cell share the step's memory; the worker that waits for them counts as one
+    more process.
     """
     cores = cores or machine_cores()
     memory = memory or free_memory()
-    needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(step_memory(run) for run in runs)
-    most = min(cores // (threads * processes), int(memory / needed), *([] if gpus is None else [gpus // processes]))
+    needed = (PROCESS if processes == 1 else (processes + 1) * PROCESS) + SLACK * max(
+        step_memory(run) for run in runs
+    )
+    most = min(
+        cores // (threads * processes),
+        int(memory / needed),
+        *([] if gpus is None else [gpus // processes]),
+    )
     return Room(max(1, most), cores, memory, needed)
 
 
 def gpus_of(lane: int, processes: int, gpus: Sequence[str]) -> list[str]:
-    """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that begin again."""
+    """The GPUs of the lane with this number: as many as a cell has processes. More lanes than that
+    begin again."""
     first = lane % max(len(gpus) // processes, 1) * processes
     return list(gpus[first : first + processes])
 
 
 # --------------------------------------------------------------------------------------------------
-# The runner: cells side by side in worker processes; finished and failed ones are never run again, lost ones are.
+# The runner: cells side by side in worker processes; finished and failed ones are never run again,
+# lost ones are.
 
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"  # CUDA's own variable: the GPUs that a process may use
 LAST = 5.0  # seconds in which a lane ends when its worker is gone
 ARRIVAL = 10.0  # seconds for a finished cell's files to be seen
-STANDS_STILL = "was it stopped, or has the machine too little memory? run fewer side by side with --lanes"
+STANDS_STILL = (
+    "was it stopped, or has the machine too little memory? run fewer side by side with --lanes"
+)
 ATTEMPTS = 3  # a cell whose worker was lost this often has failed
 
 
@@ -98,7 +111,8 @@ class Board:
         self.cells, self.lock = list(cells), threading.Lock()
         self.state: dict[str, CellState] = {cell.key: "waiting" for cell in cells}
         self.error: dict[str, str] = {}  # of cells that have to be run again
-        self.seconds: dict[str, float] = {}  # of cells that ran in this session, by the clock on the wall
+        # of cells that ran in this session, by the clock on the wall
+        self.seconds: dict[str, float] = {}
         self.lost = 0  # workers that went away under a cell
         self.slower: list[str] = []  # why cells run slower than they could, each reason once
 
@@ -111,7 +125,9 @@ class Board:
     def let_go(self) -> None:
         """The study is ending: cells that ran wait for the next."""
         with self.lock:
-            self.state.update({key: "waiting" for key, state in self.state.items() if state == "running"})
+            self.state.update(
+                {key: "waiting" for key, state in self.state.items() if state == "running"}
+            )
 
     def count(self, state: CellState) -> int:
         with self.lock:
@@ -158,12 +174,15 @@ class Work(NamedTuple):
 
 
 class Lane(threading.Thread):
-    """One worker and the cells it is given. How a worker is asked is the executor's: here a process of this machine."""
+    """One worker and the cells it is given. How a worker is asked is the executor's: here a process
+    of this machine."""
 
     program: tuple[str, ...] = ("-m", "fulcrum.studies.worker_start")
     number = 0  # among those of the study
 
-    def __init__(self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event) -> None:
+    def __init__(
+        self, work: Work, board: Board, queue: "Queue[Cell]", stop: threading.Event
+    ) -> None:
         super().__init__(daemon=True)
         self.work, self.board, self.queue, self.stopped = work, board, queue, stop
         self.process: subprocess.Popen[str] | None = None
@@ -204,9 +223,14 @@ class Lane(threading.Thread):
             return False
         if answer["ok"] and not self.arrived(cell):
             place = self.work.out / cell.key
-            answer |= {"ok": False, "error": f"its worker has finished, but {place} does not hold what it found"}
+            answer |= {
+                "ok": False,
+                "error": f"its worker has finished, but {place} does not hold what it found",
+            }
             answer |= {"hint": "is --out one folder for the study and for whoever runs its cells?"}
-        self.board.slower += [why for why in answer.get("slower", ()) if why not in self.board.slower]
+        self.board.slower += [
+            why for why in answer.get("slower", ()) if why not in self.board.slower
+        ]
         known = answer["ok"] or answer.get("outcome")  # what the cell found stands in its folder
         self.board.mark(
             cell,
@@ -216,7 +240,8 @@ class Lane(threading.Thread):
         return True
 
     def arrived(self, cell: Cell) -> bool:
-        """Does the study see what the worker says that it wrote? A network's file system may need a moment."""
+        """Does the study see what the worker says that it wrote? A network's file system may need a
+        moment."""
         deadline = time.monotonic() + ARRIVAL
         while not (there := reached(self.work.out, cell, self.work.measuring.how, self.work.until)):
             if time.monotonic() > deadline or self.stopped.wait(0.2):
@@ -235,14 +260,17 @@ class Lane(threading.Thread):
             self.close()
             self.ended = (f"{silence}, and was ended", STANDS_STILL)
             print(
-                f"the worker of {cell.arm}, seed {cell.seed}, is lost: {silence}; it was ended", file=sys.stderr, flush=True
+                f"the worker of {cell.arm}, seed {cell.seed}, is lost: {silence}; it was ended",
+                file=sys.stderr,
+                flush=True,
             )
             return None
         except (OSError, ValueError):  # it died, or whoever stops the study has closed it
             line = ""
         if not line:
             self.close()
-            self.ended = ending(process.wait(), self.listener.last(self.work.files))  # another may be closing it
+            # another may be closing it
+            self.ended = ending(process.wait(), self.listener.last(self.work.files))
             return None
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -258,7 +286,12 @@ class Lane(threading.Thread):
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **self._gpus()},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+                **self._gpus(),
+            },
             start_new_session=True,
         )
         assert process.stdin is not None and process.stderr is not None
@@ -275,7 +308,9 @@ class Lane(threading.Thread):
         system = self.work.system
         if system.device != "cuda":
             return {}
-        seen = [name for name in os.environ.get(VISIBLE, "").split(",") if name] or list(map(str, range(device_count())))
+        seen = [name for name in os.environ.get(VISIBLE, "").split(",") if name] or list(
+            map(str, range(device_count()))
+        )
         return {VISIBLE: ",".join(gpus_of(self.number, system.processes, seen))}
 
     def ask_to_end(self) -> None:
@@ -286,7 +321,8 @@ class Lane(threading.Thread):
 
     def close(self, grace: float = 30.0) -> None:
         """Let the worker go, which ends when nothing more is asked."""
-        process, self.process = self.process, None  # once, whoever comes first: the lane, or who stops it
+        # once, whoever comes first: the lane, or who stops it
+        process, self.process = self.process, None
         if process is None:
             return
         if self.stopped.is_set():
@@ -311,7 +347,8 @@ def run_all(
     every: float = 2.0,
     lane: type[Lane] = Lane,
 ) -> Board:
-    """Run what is neither finished nor failed by itself; `tick` hears how it stands now and then, and at the end."""
+    """Run what is neither finished nor failed by itself; `tick` hears how it stands now and then,
+    and at the end."""
     board, queue, stop = Board(cells), Queue[Cell](), threading.Event()
     how = work.measuring.how
     for cell in cells:
@@ -345,7 +382,12 @@ def run_all(
         message, _, hint = next(iter(board.error.values())).partition("\n")
         raise RunFailed(
             f"{len(board.error)} of {len(cells)} cells failed: {message}",
-            "\n  ".join([*hint.splitlines()[-1:], "finished cells are kept; the same command runs only the others again"]),
+            "\n  ".join(
+                [
+                    *hint.splitlines()[-1:],
+                    "finished cells are kept; the same command runs only the others again",
+                ]
+            ),
         )
     return board
 
@@ -385,13 +427,18 @@ def standing(board: Board, out: Path, until: float | None = None) -> list[Stand]
     with board.lock:
         going = [cell for cell in board.cells if board.state[cell.key] == "running"]
     return [
-        _stand(cell, out / cell.key / "record.jsonl", cell.run.budget.images if until is None else at(cell.run, until))
+        _stand(
+            cell,
+            out / cell.key / "record.jsonl",
+            cell.run.budget.images if until is None else at(cell.run, until),
+        )
         for cell in going
     ]
 
 
 class CellTimes(NamedTuple):
-    """What a cell took, without its first step: that encodes, compiles and waits for others who do."""
+    """What a cell took, without its first step: that encodes, compiles and waits for others who
+    do."""
 
     seconds: float
     training: float  # of the seconds
@@ -402,7 +449,8 @@ class CellTimes(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path, whole: float) -> "CellTimes":
-        """From the cell's own timings; where there are none, all that it took by the clock on the wall."""
+        """From the cell's own timings; where there are none, all that it took by the clock on the
+        wall."""
         try:
             timed = read_json(folder / TIMINGS, "")
             first, steps = timed["parts"]["first step"], timed["parts"]["steps"]
@@ -412,20 +460,23 @@ class CellTimes(NamedTuple):
 
 
 class TimeLeft:
-    """How long the cells of a round will take, told steadily: from those that ended, arm by arm; before, of training."""
+    """How long the cells of a round will take, told steadily: from those that ended, arm by arm;
+    before, of training."""
 
     def __init__(self, out: Path, lanes: int) -> None:
         self.out, self.lanes = out, lanes
         self.ended: dict[str, CellTimes] = {}  # key -> times
         self.flops: dict[str, float] = {}  # arm -> of all the training of one cell
-        self.told = {False: Countdown(), True: Countdown()}  # before and since a cell has ended: of unlike things
+        # before and since a cell has ended: of unlike things
+        self.told = {False: Countdown(), True: Countdown()}
 
     def tell(self, board: Board, going: list[Stand], now: float) -> float | None:
         reckoned = self.reckon(board, going)
         return None if reckoned is None else self.told[bool(self.ended)].tell(reckoned, now)
 
     def reckon(self, board: Board, going: list[Stand]) -> float | None:
-        """None: nothing is known yet, or only measuring is left, which is not long, but not nothing."""
+        """None: nothing is known yet, or only measuring is left, which is not long, but not
+        nothing."""
         with board.lock:
             waiting = [cell for cell in board.cells if board.state[cell.key] == "waiting"]
             ended = dict(board.seconds)
@@ -435,15 +486,21 @@ class TimeLeft:
         if self.ended:
             usual = self._usual(board.cells)
             running = sum(self._rest(stand, usual) for stand in going)
-            return (sum(usual[cell.arm].seconds for cell in waiting) + running) / lanes if lanes else None
-        speeds = [stand.whole / self._flops(stand.cell) for stand in going if stand.whole is not None]
+            return (
+                (sum(usual[cell.arm].seconds for cell in waiting) + running) / lanes
+                if lanes
+                else None
+            )
+        speeds = [
+            stand.whole / self._flops(stand.cell) for stand in going if stand.whole is not None
+        ]
         flops_left = sum(self._flops(cell) for cell in waiting)
         flops_left += sum(self._flops(stand.cell) * (1.0 - stand.share) for stand in going)
         return statistics.median(speeds) * flops_left / lanes if speeds and flops_left else None
 
     def _usual(self, cells: Sequence[Cell]) -> dict[str, CellTimes]:
-        """Of a cell of each arm: the median of those that ended; where none has, of all arms', by their FLOPs: an arm at
-        256 tokens takes ten times as long as one at 16."""
+        """Of a cell of each arm: the median of those that ended; where none has, of all arms', by
+        their FLOPs: an arm at 256 tokens takes ten times as long as one at 16."""
         times: dict[str, list[CellTimes]] = {cell.arm: [] for cell in cells}
         flops = {cell.arm: self._flops(cell) for cell in cells}
         for cell in cells:
@@ -466,30 +523,43 @@ def _median(times: Sequence[CellTimes]) -> CellTimes:
     return CellTimes(*(statistics.median(column) for column in zip(*times, strict=True)))
 
 
-def line(board: Board, going: list[Stand], left: float | None, seconds: float, until: float | None = None) -> str:
+def line(
+    board: Board, going: list[Stand], left: float | None, seconds: float, until: float | None = None
+) -> str:
     """One line for the terminal: cells done, cells that run, time left."""
-    named = [str(stand) for stand in going[:NAMED]] + ([f"{len(going) - NAMED} more"] if len(going) > NAMED else [])
+    named = [str(stand) for stand in going[:NAMED]] + (
+        [f"{len(going) - NAMED} more"] if len(going) > NAMED else []
+    )
     failed = board.count("failed")
     return (
-        f"{board.count('done')} of {len(board.cells)} cells {f'at {until:.0%}' if until else 'done'}"
+        f"{board.count('done')} of {len(board.cells)} cells"
+        f" {f'at {until:.0%}' if until else 'done'}"
         + (f", {failed} failed," if failed else "")
         + f" after {duration(seconds)}"
         + (f"; running: {', '.join(named)}" if named else "")
-        + (f"; about {duration(left)}{'' if board.seconds else ' of training'} left" if left is not None else "")
+        + (
+            f"; about {duration(left)}{'' if board.seconds else ' of training'} left"
+            if left is not None
+            else ""
+        )
     )
 
 
 def _is_time(value: Any) -> bool:
-    """A number that a sound record holds: whatever else stands there must not stop the study that looks on."""
+    """A number that a sound record holds: whatever else stands there must not stop the study that
+    looks on."""
     return isinstance(value, int | float) and 0 <= value < 1e15
 
 
 def _stand(cell: Cell, record: Path, target: int) -> Stand:
     tail = [(one.get("images", -1), one.get("seconds", -1)) for one in read_tail(record)]
-    lines = [(images, seconds) for images, seconds in tail if _is_time(images) and _is_time(seconds)]
+    lines = [
+        (images, seconds) for images, seconds in tail if _is_time(images) and _is_time(seconds)
+    ]
     if not lines:
         return Stand(cell, 0, target, None)
     images, seconds = lines[-1]
-    first = lines[0] if len(lines) > 1 else (0, 0.0)  # the tail's own speed: the first step also compiles
+    # the tail's own speed: the first step also compiles
+    first = lines[0] if len(lines) > 1 else (0, 0.0)
     speed = (images - first[0]) / max(seconds - first[1], 1e-9)
     return Stand(cell, images, target, target / speed if speed > 0 else None)

@@ -20,27 +20,31 @@ from fulcrum.studies.metrics import Failures, Measurements, compared, margins
 from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
-# When an arm may end early: the crossing guard. Curves cross: alignment helps early and hurts late, routing the reverse.
+# When an arm may end early: the crossing guard. Curves cross: alignment helps early and hurts late,
+# routing the reverse.
 #
-# An arm is stopped only when, over several successive evaluation points, the interval of its paired differences lies on the
-# worse side of the baseline, *and* the differences, carried on as they move, do not come back by the end of the budget. A
-# decaying learning rate turns curves where it begins: a loud arm calms down then, and may well win. Points from before say
-# nothing about the end, so only those within the decay count. A stopped arm is censored: it has no final value, and its
-# verdict says so.
+# An arm is stopped only when, over several successive evaluation points, the interval of its paired
+# differences lies on the worse side of the baseline, *and* the differences, carried on as they
+# move, do not come back by the end of the budget. A decaying learning rate turns curves where it
+# begins: a loud arm calms down then, and may well win. Points from before say nothing about the
+# end, so only those within the decay count. A stopped arm is censored: it has no final value, and
+# its verdict says so.
 #
 # n pairs, P points
 
 
 def telling_share(arm: RunSpec, base: RunSpec) -> float:
-    """The share of the budget, at its end, whose points tell of the end: where the rate of either side decays, and not
-    before a stage with a rate of its own begins, which turns curves too; 0: all of it."""
+    """The share of the budget, at its end, whose points tell of the end: where the rate of either
+    side decays, and not before a stage with a rate of its own begins, which turns curves too; 0:
+    all of it."""
     decay = max(arm.optim.decay, base.optim.decay)
     turns = [stage.start / run.budget.images for run in (arm, base) for stage in own_rates(run)]
     return min(decay or 1.0, 1.0 - max(turns)) if turns else decay
 
 
 def enough_points(shares: Sequence[float], decay: float, successive: int) -> bool:
-    """Are so many of these shares of the budget within the share at its end whose points tell of the end?"""
+    """Are so many of these shares of the budget within the share at its end whose points tell of
+    the end?"""
     return sum(share >= 1.0 - (decay or 1.0) - 1e-9 for share in shares) >= successive
 
 
@@ -55,7 +59,8 @@ def hopeless(
 ) -> bool:
     """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline.
 
-    decay: the share of the budget, at its end, over which the learning rate of either side falls; 0: it stays.
+    decay: the share of the budget, at its end, over which the learning rate of either side falls;
+    0: it stays.
     """
     worse = np.asarray(differences if better == "lower" else -differences, dtype=np.float64)
     n = len(worse)
@@ -70,9 +75,11 @@ def hopeless(
 
 
 def _low_at_end(recent: Floats, axis: Floats, reach: float) -> float:
-    """The optimistic end of the interval of the differences at the budget's end: each seed's line carried on.
+    """The optimistic end of the interval of the differences at the budget's end: each seed's line
+    carried on.
 
-    Asked twice, with the budget and with its logarithm as the axis: the first carries a late turn further.
+    Asked twice, with the budget and with its logarithm as the axis: the first carries a late turn
+    further.
     """
     end = 1.0 if axis.max() > 0.0 else 0.0  # the whole budget, or its logarithm
     centred = axis - axis.mean()
@@ -82,10 +89,12 @@ def _low_at_end(recent: Floats, axis: Floats, reach: float) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# A study with sequential seeds, from its finished cells: which arms go on, which cells are needed, what is said of each.
+# A study with sequential seeds, from its finished cells: which arms go on, which cells are needed,
+# what is said of each.
 #
-# Everything follows from the cells that are finished or failed, in the order of the plan's seeds: a study that was killed
-# decides the same again, and cells that another study has finished beyond an arm's last look do not count.
+# Everything follows from the cells that are finished or failed, in the order of the plan's seeds: a
+# study that was killed decides the same again, and cells that another study has finished beyond an
+# arm's last look do not count.
 
 
 class ArmSeeds(NamedTuple):
@@ -99,7 +108,8 @@ class Sequenced(NamedTuple):
     """How far the looks of a study are."""
 
     seeds: tuple[int, ...]  # of the plan
-    needed: dict[str, ArmSeeds]  # every arm, baselines too: they go on while any arm that is held against them does
+    #: every arm, baselines too: they go on while any arm that is held against them does
+    needed: dict[str, ArmSeeds]
     answers: dict[str, Answer]  # of the arms that were looked at
 
     def needs(self, arm: str, seed: int) -> bool:
@@ -112,20 +122,37 @@ class Sequenced(NamedTuple):
 
     def within(self, measured: Measurements) -> dict[str, dict[int, Any]]:
         """What counts of the finished cells."""
-        return {arm: {seed: cells[seed] for seed in cells if self.needs(arm, seed)} for arm, cells in measured.items()}
+        return {
+            arm: {seed: cells[seed] for seed in cells if self.needs(arm, seed)}
+            for arm, cells in measured.items()
+        }
 
 
-def sequence(plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures) -> Sequenced:
+def sequence(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures
+) -> Sequenced:
     """Where a study with looks stands."""
-    looks, candidates = looks_of(plan.looks, plan.alpha), {arm.name: arm for arm in compared(arms, plan.primary)}
+    looks, candidates = (
+        looks_of(plan.looks, plan.alpha),
+        {arm.name: arm for arm in compared(arms, plan.primary)},
+    )
 
-    def effects_at(look: PlannedLook, names: Sequence[str]) -> Mapping[str, PairedEffect | None] | None:
+    def effects_at(
+        look: PlannedLook, names: Sequence[str]
+    ) -> Mapping[str, PairedEffect | None] | None:
         seeds = plan.seeds[: look.pairs]
         sides = {side for name in names for side in (name, candidates[name].against)}
-        if not all(seed in measured.get(side, {}) or seed in failed.get(side, {}) for side in sides for seed in seeds):
+        if not all(
+            seed in measured.get(side, {}) or seed in failed.get(side, {})
+            for side in sides
+            for seed in seeds
+        ):
             return None
         effects = _effects(plan, arms, measured, failed, look)
-        return {name: effect if isinstance(effect := effects.get(name), PairedEffect) else None for name in names}
+        return {
+            name: effect if isinstance(effect := effects.get(name), PairedEffect) else None
+            for name in names
+        }
 
     answers = decide(
         effects_at,
@@ -139,28 +166,41 @@ def sequence(plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Fa
 
 
 def _needed(
-    arms: Sequence[Arm], answers: Mapping[str, Answer], candidates: Mapping[str, Arm], looks: Sequence[PlannedLook]
+    arms: Sequence[Arm],
+    answers: Mapping[str, Answer],
+    candidates: Mapping[str, Arm],
+    looks: Sequence[PlannedLook],
 ) -> dict[str, ArmSeeds]:
     first, last = looks[0].pairs, looks[-1].pairs
     own = dict[str, ArmSeeds]()
     for arm in arms:
         answer = answers.get(arm.name)
-        if arm.name not in candidates:  # a baseline, or an arm that cannot be compared on the primary metric
+        # a baseline, or an arm that cannot be compared on the primary metric
+        if arm.name not in candidates:
             own[arm.name] = ArmSeeds(first, first)
         elif answer is None:
             own[arm.name] = ArmSeeds(first, last)
         elif answer.left or answer.look.pairs == last:
             own[arm.name] = ArmSeeds(answer.look.pairs, answer.look.pairs)
         else:
-            own[arm.name] = ArmSeeds(next(look.pairs for look in looks if look.pairs > answer.look.pairs), last)
-    held = {arm.name: [own[arm.name], *(own[one.name] for one in arms if one.against == arm.name)] for arm in arms}
-    return {name: ArmSeeds(max(one.now for one in rows), max(one.most for one in rows)) for name, rows in held.items()}
+            own[arm.name] = ArmSeeds(
+                next(look.pairs for look in looks if look.pairs > answer.look.pairs), last
+            )
+    held = {
+        arm.name: [own[arm.name], *(own[one.name] for one in arms if one.against == arm.name)]
+        for arm in arms
+    }
+    return {
+        name: ArmSeeds(max(one.now for one in rows), max(one.most for one in rows))
+        for name, rows in held.items()
+    }
 
 
 def sequential_findings(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
 ) -> list[Effect]:
-    """The effects on the primary metric, each as it was at the last look that its arm took part in."""
+    """The effects on the primary metric, each as it was at the last look that its arm took part
+    in."""
     against, rows = {arm.name: arm.against for arm in arms}, list[Effect]()
     for name, answer in sequenced.answers.items():
         effect: Effect | None = answer.effect
@@ -170,7 +210,10 @@ def sequential_findings(
             effect = _effects(plan, arms, measured, failed, answer.look).get(name)
         if effect is not None:
             rows.append(effect.noted(ending(answer, plan.looks)))
-    return [*_best_first(rows, plan), *_before_the_first_look(plan, arms, measured, failed, sequenced)]
+    return [
+        *_best_first(rows, plan),
+        *_before_the_first_look(plan, arms, measured, failed, sequenced),
+    ]
 
 
 def ending(answer: Answer, looks: Sequence[int]) -> Remark:
@@ -199,10 +242,15 @@ def _best_first(rows: Sequence[Effect], plan: Plan) -> list[Effect]:
 def _before_the_first_look(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
 ) -> list[Effect]:
-    """What is seen of the arms so far, without a verdict: looking more often than was planned is what looks are against."""
+    """What is seen of the arms so far, without a verdict: looking more often than was planned is
+    what looks are against."""
     first = looks_of(plan.looks, plan.alpha)[0]
     effects = _effects(plan, arms, measured, failed, first)
-    seen = [one for one in effects.values() if isinstance(one, PairedEffect) and one.arm not in sequenced.answers]
+    seen = [
+        one
+        for one in effects.values()
+        if isinstance(one, PairedEffect) and one.arm not in sequenced.answers
+    ]
     if not seen:
         return []
     rows = judge(
@@ -212,7 +260,9 @@ def _before_the_first_look(
         alpha=first.level,
         p_values={one.arm: 1.0 for one in seen},
     )
-    note = remark("before-first-look", f"the first look is at {first.pairs} pairs", pairs=first.pairs)
+    note = remark(
+        "before-first-look", f"the first look is at {first.pairs} pairs", pairs=first.pairs
+    )
     update = {"verdict": "inconclusive", "p_adjusted": None}
     return [row.without_note().noted(note).model_copy(update=update) for row in rows]
 
@@ -221,16 +271,27 @@ def _effects(
     plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, look: PlannedLook
 ) -> dict[str, Effect]:
     effects = effects_on(
-        plan, arms, measured, plan.primary, failed, seeds=plan.seeds[: look.pairs], level=1.0 - look.level
-    )  # fmt: skip
+        plan,
+        arms,
+        measured,
+        plan.primary,
+        failed,
+        seeds=plan.seeds[: look.pairs],
+        level=1.0 - look.level,
+    )
     return {effect.arm: effect for effect in effects}
 
 
 def _until(plan: Plan, measured: Measurements, look: PlannedLook) -> Measurements:
     """The finished cells that a look may see: what is finished later changes nothing of it."""
     seeds = plan.seeds[: look.pairs]
-    return {arm: {seed: cells[seed] for seed in seeds if seed in cells} for arm, cells in measured.items()}
+    return {
+        arm: {seed: cells[seed] for seed in seeds if seed in cells}
+        for arm, cells in measured.items()
+    }
 
 
-def _margins(plan: Plan, arms: Sequence[Arm], measured: Measurements, look: PlannedLook) -> dict[str, float]:
+def _margins(
+    plan: Plan, arms: Sequence[Arm], measured: Measurements, look: PlannedLook
+) -> dict[str, float]:
     return margins(plan, arms, _until(plan, measured, look), plan.primary)

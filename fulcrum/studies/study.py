@@ -40,7 +40,14 @@ from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, w
 from fulcrum.studies.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.studies.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.studies.runner import Board, Lane, Room, TimeLeft, Work, line, room, run_all, standing
-from fulcrum.studies.sequence import Sequenced, ending, hopeless, sequence, sequential_findings, telling_share
+from fulcrum.studies.sequence import (
+    Sequenced,
+    ending,
+    hopeless,
+    sequence,
+    sequential_findings,
+    telling_share,
+)
 from fulcrum.training.cost_record import of_arm
 from fulcrum.training.dist.machine import at_hand
 from fulcrum.training.dist.ranks import TIMEOUT
@@ -73,8 +80,20 @@ class StudyRun:
         clock: Clock,
         layout: Layout,
     ) -> None:
-        self.plan, self.catalogue, self.user_files, self.out, self.folder = plan, catalogue, user_files, out, folder
-        self.work, self.command, self.say, self.clock, self.layout = work, command, say, clock, layout
+        self.plan, self.catalogue, self.user_files, self.out, self.folder = (
+            plan,
+            catalogue,
+            user_files,
+            out,
+            folder,
+        )
+        self.work, self.command, self.say, self.clock, self.layout = (
+            work,
+            command,
+            say,
+            clock,
+            layout,
+        )
         self.kept = dict[str, Any]()
         self.board: Board | None = None  # of the round that runs, or ran last
         self.stopped: list[StoppedArm] = []
@@ -93,7 +112,8 @@ class StudyRun:
         return sequence(self.plan, self.layout.arms, self._measured(), self.failures())
 
     def left(self) -> int:
-        """Cells that may still be run: not finished, not failed by themselves, and not of an arm that needs no more."""
+        """Cells that may still be run: not finished, not failed by themselves, and not of an arm
+        that needs no more."""
         cells = self.layout.cells
         if self.plan.looks:
             sequenced = self.sequenced()
@@ -102,11 +122,16 @@ class StudyRun:
 
     def _unsettled(self, cells: Sequence[Cell]) -> list[Cell]:
         measured, failed = self._measured(), self.failures()
-        return [cell for cell in cells if cell.seed not in {*measured.get(cell.arm, ()), *failed.get(cell.arm, ())}]
+        return [
+            cell
+            for cell in cells
+            if cell.seed not in {*measured.get(cell.arm, ()), *failed.get(cell.arm, ())}
+        ]
 
     @contextlib.contextmanager
     def showing(self, retry_failed: bool = False) -> Iterator[None]:
-        """There is a page from the beginning on, and one that was left before the end does not say that it runs."""
+        """There is a page from the beginning on, and one that was left before the end does not say
+        that it runs."""
         if retry_failed:
             again = forget_failures(self.layout.cells, self.out, self.work.measuring.how)
             self.say(f"{again} failed cell{'s are' if again != 1 else ' is'} run again")
@@ -119,7 +144,11 @@ class StudyRun:
                 if self.board is not None:
                     self.board.let_go()
                 if self.left():  # a finished page holds costs that are not known here
-                    self._write(self._result(StudyState(self.board, stopped=tuple(self.stopped), ended=True)))
+                    self._write(
+                        self._result(
+                            StudyState(self.board, stopped=tuple(self.stopped), ended=True)
+                        )
+                    )
             raise
 
     def run(self, lanes: int, lane: type[Lane]) -> StudyResult:
@@ -141,7 +170,8 @@ class StudyRun:
         return result
 
     def _prepare(self, spared: Collection[int] = ()) -> None:
-        """Trunks, then rates: each makes the next cells known. No trunk is trained for a seed that is not needed yet."""
+        """Trunks, then rates: each makes the next cells known. No trunk is trained for a seed that
+        is not needed yet."""
         how = self.work.measuring.how
         while True:
             before = [cell for cell in self.layout.before if cell.known and cell.seed not in spared]
@@ -153,15 +183,21 @@ class StudyRun:
             self.layout = lay_out(self.plan, self.catalogue, self.user_files, self.out)
 
     def _run_looks(self) -> Board:
-        """The seeds of the first look for all arms, then, look by look, more for those that are undecided."""
+        """The seeds of the first look for all arms, then, look by look, more for those that are
+        undecided."""
         ended = set[str]()
         while True:
             sequenced = self.sequenced()
-            rows = sequential_findings(self.plan, self.layout.arms, self._measured(), self.failures(), sequenced)
+            rows = sequential_findings(
+                self.plan, self.layout.arms, self._measured(), self.failures(), sequenced
+            )
             words = {row.arm: row.verdict for row in rows}
             for arm, answer in sequenced.answers.items():
                 if answer.left and arm not in ended:
-                    self.say(f"{arm} needs no more seeds: {words[arm]}, {ending(answer, self.plan.looks).text}")
+                    self.say(
+                        f"{arm} needs no more seeds: {words[arm]},"
+                        f" {ending(answer, self.plan.looks).text}"
+                    )
             ended = {arm for arm, answer in sequenced.answers.items() if answer.left}
             pairs = max(seeds.now for seeds in sequenced.needed.values())
             self._prepare(self.plan.seeds[pairs:])
@@ -174,7 +210,11 @@ class StudyRun:
 
     def require_answer(self) -> None:
         """Say which cells failed; a study without a single baseline has nothing to compare with."""
-        reasons = [(arm, seed, why) for arm, seeds in self.failures().items() for seed, why in seeds.items()]
+        reasons = [
+            (arm, seed, why)
+            for arm, seeds in self.failures().items()
+            for seed, why in seeds.items()
+        ]
         if not reasons:
             return
         named = "; ".join(f"{arm}, seed {seed}: {why}" for arm, seed, why in reasons[:NAMED])
@@ -182,18 +222,24 @@ class StudyRun:
         words = f"{len(reasons)} of {len(self.layout.cells)} cells failed: {named}{more}"
         if not any(arm.is_baseline and arm.name in self._measured() for arm in self.layout.arms):
             raise RunFailed(
-                f"no cell of the baseline was finished, so there is nothing to compare with; {words}",
-                "they would fail again: lower optim.lr in `settings`, or correct the plan; --retry-failed runs them anew",
+                "no cell of the baseline was finished, so there is nothing to compare with;"
+                f" {words}",
+                "they would fail again: lower optim.lr in `settings`, or correct the plan;"
+                " --retry-failed runs them anew",
             )
-        self.say(f"{words}; they count as what was found, and are run again only with --retry-failed")
+        self.say(
+            f"{words}; they count as what was found, and are run again only with --retry-failed"
+        )
 
     def _alive(self) -> list[Cell]:
         ended = {one.arm for one in self.stopped}
         return [cell for cell in self.layout.cells if cell.arm not in ended]
 
     def _run(self, cells: Sequence[Cell], until: float | None = None) -> Board:
-        known, shown, printed = -1, 0.0, 0.0  # cells settled, and when the page was written and the terminal last heard
-        wait, reasons_said = PAGE_EVERY, 0  # seconds, and reasons for being slow that the terminal has heard
+        # cells settled, and when the page was written and the terminal last heard
+        known, shown, printed = -1, 0.0, 0.0
+        # seconds, and reasons for being slow that the terminal has heard
+        wait, reasons_said = PAGE_EVERY, 0
         times = TimeLeft(self.out, self.lanes)
 
         def tick(board: Board) -> None:
@@ -201,7 +247,11 @@ class StudyRun:
             for why in board.slower[reasons_said:]:
                 self.say(why)
                 reasons_said += 1
-            now, done, self.board = time.monotonic(), board.count("done") + board.count("failed"), board
+            now, done, self.board = (
+                time.monotonic(),
+                board.count("done") + board.count("failed"),
+                board,
+            )
             changed = done != known
             if not changed and now - shown < wait:
                 return
@@ -212,7 +262,9 @@ class StudyRun:
                 printed = now
             known, shown = done, now
             with self.clock.counting("pages"):
-                state = StudyState(board, self._with_looks(left, board), self.spent, stopped=tuple(self.stopped))
+                state = StudyState(
+                    board, self._with_looks(left, board), self.spent, stopped=tuple(self.stopped)
+                )
                 self._write(self._result(state))
             wait = max(PAGE_EVERY, (time.monotonic() - now) / PAGE_SHARE)
 
@@ -239,45 +291,83 @@ class StudyRun:
         self.say("timing the arms' steps in turns")
         device = at_hand(plan.device)
         if device != plan.device:
-            self.say("this machine has no GPU: the steps are timed on its CPU, and so are the arms' time ratios")
-        timed, drawn = costs(arms, cache, plan.threads, device=device), plan.samples * len(plan.evaluations)
-        spent = {arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, cache, drawn)}) for arm in arms}
+            self.say(
+                "this machine has no GPU: the steps are timed on its CPU, and so are the arms' time"
+                " ratios"
+            )
+        timed, drawn = (
+            costs(arms, cache, plan.threads, device=device),
+            plan.samples * len(plan.evaluations),
+        )
+        spent = {
+            arm.name: timed[arm.name].model_copy(update={"parts": of_arm(arm.run, cache, drawn)})
+            for arm in arms
+        }
         write_costs(self.folder, spent)
         return spent
 
     def _line(self, cell: Cell, shares: Sequence[float], metric: str) -> list[float]:
-        """A cell's values at these shares of the budget; empty if it failed before the last of them."""
+        """A cell's values at these shares of the budget; empty if it failed before the last of
+        them."""
         points = read_points(self.out / cell.key, cell.run, self.work.measuring.how, shares)
-        reached = [points[at(cell.run, share)][metric]["value"] for share in shares if at(cell.run, share) in points]
+        reached = [
+            points[at(cell.run, share)][metric]["value"]
+            for share in shares
+            if at(cell.run, share) in points
+        ]
         return reached if len(reached) == len(shares) else []
 
     def _stop_hopeless(self, share: float) -> None:
-        """Decided from points that every cell has reached, so a study that was killed decides the same again."""
+        """Decided from points that every cell has reached, so a study that was killed decides the
+        same again."""
         rule, metric = self.plan.stop_early, self.plan.primary
         assert rule is not None
         shares = [one for one in self.plan.evaluations if one <= share]
-        values = {(cell.arm, cell.seed): line for cell in self._alive() if (line := self._line(cell, shares, metric))}
+        values = {
+            (cell.arm, cell.seed): line
+            for cell in self._alive()
+            if (line := self._line(cell, shares, metric))
+        }
         ended = {one.arm for one in self.stopped}
-        needed = {arm.against for arm in self.layout.arms if arm.name not in ended}  # what others are compared with
+        # what others are compared with
+        needed = {arm.against for arm in self.layout.arms if arm.name not in ended}
         for arm in (one for one in self.layout.arms if one.name not in ended | needed):
             base = baseline_of(arm, self.layout.arms)
-            seeds = [seed for seed in self.plan.seeds if {(arm.name, seed), (base.name, seed)} <= values.keys()]
+            seeds = [
+                seed
+                for seed in self.plan.seeds
+                if {(arm.name, seed), (base.name, seed)} <= values.keys()
+            ]
             if len(seeds) < 2:
                 continue
-            after, before = (np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name))
+            after, before = (
+                np.array([values[name, seed] for seed in seeds]) for name in (arm.name, base.name)
+            )
             decay = telling_share(arm.run, base.run)
             better, points = METRICS[metric].better, rule.successive
-            if hopeless(shares, after - before, better, decay=decay, successive=points, level=rule.level):
-                last = [dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)]
-                effect = paired_effect(*last, name=arm.name, metric=metric, unit=EQUAL, level=1 - self.plan.alpha)
-                note = f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
+            if hopeless(
+                shares, after - before, better, decay=decay, successive=points, level=rule.level
+            ):
+                last = [
+                    dict(zip(seeds, one[:, -1].tolist(), strict=True)) for one in (before, after)
+                ]
+                effect = paired_effect(
+                    *last, name=arm.name, metric=metric, unit=EQUAL, level=1 - self.plan.alpha
+                )
+                note = (
+                    f"stopped at {share:.0%} of the budget, where it was worse; counted as censored"
+                )
                 effect = effect.model_copy(update={"verdict": "inconclusive", "note": note})
                 self.stopped.append(StoppedArm(share, effect))
-                self.say(f"{arm.name} is stopped at {share:.0%} of the budget: worse at {rule.successive} points in a row")
+                self.say(
+                    f"{arm.name} is stopped at {share:.0%} of the budget: worse at"
+                    f" {rule.successive} points in a row"
+                )
 
 
 # --------------------------------------------------------------------------------------------------
-# A study from its plan to its page: prove the arms, run the cells, judge, write the report while it grows.
+# A study from its plan to its page: prove the arms, run the cells, judge, write the report while it
+# grows.
 
 
 class Executor(NamedTuple):
@@ -304,9 +394,11 @@ def run(
     executor: Executor = HERE,
     retry_failed: bool = False,
 ) -> tuple[StudyResult, Path]:
-    """Run a study to its end; started again, it goes on. Returns the result and the path of the page.
+    """Run a study to its end; started again, it goes on. Returns the result and the path of the
+    page.
 
-    A cell whose training failed by itself is an outcome and is not run again, unless `retry_failed`.
+    A cell whose training failed by itself is an outcome and is not run again, unless
+    `retry_failed`.
     """
     clock, user_files = Clock(), user_files or {}
     torch.set_num_threads(plan.threads)  # all cores beside a busy neighbour are slower than one
@@ -330,7 +422,11 @@ def run(
         system,
         measuring(plan),
         files,
-        tracked=Tracked(plan.track, f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}", plan.keep_checkpoints),
+        tracked=Tracked(
+            plan.track,
+            f"{plan.title[:80]} {folder.name.removeprefix('study-')[:8]}",
+            plan.keep_checkpoints,
+        ),
         timeout=plan.timeout or TIMEOUT,
     )
     space = room(
@@ -349,17 +445,31 @@ def run(
             prove_by_steps(layout, plan, folder, out, clock, say)
         if left:
             changed = changed_since(plan, folder)
-            say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already") if changed else None
+            (
+                say(f"{changed}, and {done} of its {len(layout.cells)} cells are finished already")
+                if changed
+                else None
+            )
             say(added.text) if (added := added_seeds(plan, out)) else None
         with _place(executor, work, space) as (lanes, lane):
-            side = f"{lanes} side by side on Ray" if executor.kind == "ray" else str(space._replace(lanes=lanes))
+            side = (
+                f"{lanes} side by side on Ray"
+                if executor.kind == "ray"
+                else str(space._replace(lanes=lanes))
+            )
             seeds, cells = str(len(plan.seeds)), str(len(layout.cells))
             if plan.looks:
                 seeds = f"{plan.looks[0]} to {seeds}"
                 cells = f"{len(layout.arms) * plan.looks[0]} to {cells}"
             say(f"{len(layout.arms)} arms x {seeds} seeds = {cells} cells, {side}")
             result = session.run(lanes, lane)
-    clock.write(folder, lanes=lanes, cpu=time.process_time(), cells=[cell.key for cell in layout.cells], already=done)
+    clock.write(
+        folder,
+        lanes=lanes,
+        cpu=time.process_time(),
+        cells=[cell.key for cell in layout.cells],
+        already=done,
+    )
     session.require_answer()
     return result, folder / "report.html"
 
@@ -367,7 +477,9 @@ def run(
 @contextlib.contextmanager
 def _place(executor: Executor, work: Work, space: Room) -> Iterator[tuple[int, type[Lane]]]:
     if executor.kind == "ray":
-        lanes = executor.lanes or (None if executor.address or os.environ.get(RAY_ADDRESS) else space.lanes)
+        lanes = executor.lanes or (
+            None if executor.address or os.environ.get(RAY_ADDRESS) else space.lanes
+        )
         with cluster(work.system, lanes, executor.address, work.out) as place:
             yield place
     else:

@@ -1,7 +1,9 @@
-"""A cell on many processes of one machine: torchrun starts them, they train it together, the first of them measures it.
+"""A cell on many processes of one machine: torchrun starts them, they train it together, the first
+of them measures it.
 
-The worker that asked waits and holds their standard input open. When it goes away, by whatever death, they read the end of
-it and leave: a cell that is run again elsewhere must not find its old processes at work.
+The worker that asked waits and holds their standard input open. When it goes away, by whatever
+death, they read the end of it and leave: a cell that is run again elsewhere must not find its old
+processes at work.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ TORCHRUN_POLL_SECONDS, TORCHRUN_PATIENCE = (
 
 
 def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Run one cell on as many processes as the system says; None when they were stopped, or one of them was lost."""
+    """Run one cell on as many processes as the system says; None when they were stopped, or one of
+    them was lost."""
     count = setup["system"]["processes"]
     with tempfile.TemporaryDirectory(prefix="fulcrum-cell-") as place:
         (Path(place) / ORDER).write_text(json.dumps({"asked": asked, "setup": setup}))
@@ -61,12 +64,19 @@ def answer_together(asked: Mapping[str, Any], setup: Mapping[str, Any]) -> dict[
                 process.stdin.close()  # whoever is left reads the end and leaves
             process.wait()
         if lost := [str(rank) for rank in range(count) if not files[rank].exists()]:
-            print(f"rank {', '.join(lost)} of {count} of a cell ended without a word", file=sys.stderr, flush=True)
+            print(
+                f"rank {', '.join(lost)} of {count} of a cell ended without a word",
+                file=sys.stderr,
+                flush=True,
+            )
         return verdict([_read(path) for path in files])
 
 
-def wait_for_launcher(process: "subprocess.Popen[bytes]", files: Sequence[Path], patience: float) -> None:
-    """Until torchrun has ended. Where it stands still all are waited for, but not for ever once each has answered."""
+def wait_for_launcher(
+    process: "subprocess.Popen[bytes]", files: Sequence[Path], patience: float
+) -> None:
+    """Until torchrun has ended. Where it stands still all are waited for, but not for ever once
+    each has answered."""
     answered = 0.0
     while process.poll() is None and answered < patience:
         time.sleep(TORCHRUN_POLL_SECONDS)
@@ -74,7 +84,8 @@ def wait_for_launcher(process: "subprocess.Popen[bytes]", files: Sequence[Path],
 
 
 def verdict(answers: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """One answer from those of all processes. A process that was lost, saved and left, or missed another says nothing."""
+    """One answer from those of all processes. A process that was lost, saved and left, or missed
+    another says nothing."""
     failed = next((one for one in answers if one is not None and not one["ok"]), None)
     return failed or (answers[0] if all(one is not None for one in answers) else None)
 
@@ -88,11 +99,15 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def _passing_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Who asks this worker to stop asks all of them: torchrun hands SIGTERM on, and they save the cell."""
+    """Who asks this worker to stop asks all of them: torchrun hands SIGTERM on, and they save the
+    cell."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, lambda *_: process.terminate()) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: process.terminate())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield
     finally:

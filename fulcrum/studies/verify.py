@@ -45,15 +45,18 @@ from fulcrum.studies.proof import PRIMARY_ANYWHERE
 from fulcrum.training.dist.machine import machine_words
 
 # --------------------------------------------------------------------------------------------------
-# A kept study without the files of one's own that it was run with: its effects again, from the pairs of its cells alone.
+# A kept study without the files of one's own that it was run with: its effects again, from the
+# pairs of its cells alone.
 #
-# Such a file holds the recipe, and without it nobody can tell which runs the plan asks for, what is claimed of them or what
-# they cost. But the plan alone says which cells are pairs, and pairs are all that means, intervals, p-values and verdicts at
-# equal images are made from. Where they are not enough (interim looks, fractions, equal time and FLOPs), a row is held
-# against itself: the verdict against the interval, the interval against the mean.
+# Such a file holds the recipe, and without it nobody can tell which runs the plan asks for, what is
+# claimed of them or what they cost. But the plan alone says which cells are pairs, and pairs are
+# all that means, intervals, p-values and verdicts at equal images are made from. Where they are not
+# enough (interim looks, fractions, equal time and FLOPs), a row is held against itself: the verdict
+# against the interval, the interval against the mean.
 
 
-# What an effect is made of; the rest of its record (notes, claims, what was detectable) needs the recipe.
+# What an effect is made of; the rest of its record (notes, claims, what was detectable) needs the
+# recipe.
 JUDGED = (
     *("n", "mean", "low", "high", "tie_low", "tie_high", "correlation"),
     *("p_adjusted", "margin", "verdict", "shrunk", "exploratory", "planned", "failed"),
@@ -62,10 +65,12 @@ SIGNS = {"better": 1.0, "worse": -1.0}
 
 
 class Compared(NamedTuple):
-    """What of a kept study is held against what: name, as it was kept, as it comes out of the cells."""
+    """What of a kept study is held against what: name, as it was kept, as it comes out of the
+    cells."""
 
     rows: list[tuple[str, Any, Any]]
-    contradictions: list[str]  # what of a row that could not be judged does not go with the rest of it
+    #: what of a row that could not be judged does not go with the rest of it
+    contradictions: list[str]
     judged: int  # effects that were judged again
     others: int  # effects that could only be held against themselves
 
@@ -78,8 +83,16 @@ def compared_pairs(plan: Plan, result: StudyResult, kept: KeptCells) -> Compared
     names = [arm.name for arm in (result.arms if result.fraction is None else result.trained)]
     rows: list[tuple[str, Any, Any]] = [
         ("arms", names, [arm.name for arm in arms]),
-        ("plan", _facts(result.plan.primary_metric, seeds, alpha), _facts(plan.primary, plan.seeds, plan.alpha)),
-        ("noise", [row.model_dump() for row in result.noise], _noise(result, measured, arms[0].name)),
+        (
+            "plan",
+            _facts(result.plan.primary_metric, seeds, alpha),
+            _facts(plan.primary, plan.seeds, plan.alpha),
+        ),
+        (
+            "noise",
+            [row.model_dump() for row in result.noise],
+            _noise(result, measured, arms[0].name),
+        ),
     ]
     again, contradictions, judged = _judged(plan, arms, result, measured, lost), list[str](), 0
     for row in result.effects:
@@ -105,10 +118,14 @@ def _measured(kept: KeptCells) -> Measurements:
             cells = measured.setdefault(line["arm"], {})
             if line["seed"] in cells:
                 raise BadInput(
-                    f"two cells of {line['arm']}, seed {line['seed']} are kept: only its --with FILE tells which counts",
+                    f"two cells of {line['arm']}, seed {line['seed']} are kept: only its --with"
+                    " FILE tells which counts",
                     "name that file",
                 )
-            cells[line["seed"]] = {**line["outcome"], "metrics": kept.unpacked(line["outcome"]["metrics"])}
+            cells[line["seed"]] = {
+                **line["outcome"],
+                "metrics": kept.unpacked(line["outcome"]["metrics"]),
+            }
     return measured
 
 
@@ -126,7 +143,9 @@ def _cells(kept: KeptCells) -> Iterator[dict[str, Any]]:
 
 def _with_primary(plan: Plan, measured: Measurements) -> Plan:
     """As `with_primary` has it, asking the cells instead of the recipe what can be measured."""
-    there = any(plan.primary in cell["metrics"] for cells in measured.values() for cell in cells.values())
+    there = any(
+        plan.primary in cell["metrics"] for cells in measured.values() for cell in cells.values()
+    )
     if "primary" in plan.model_fields_set or there or not measured:
         return plan
     margin = plan.smallest_effect if "smallest_effect" in plan.model_fields_set else None
@@ -148,33 +167,53 @@ def _judged(
     kept = {(row.arm, row.metric) for row in result.effects if row.unit == EQUAL}
     families = dict[str, list[Effect]]()
     for metric in [metric.name for metric in result.metrics]:
-        rows = [_effect(plan, arm, metric, measured, lost) for arm in arms if arm.name != arm.against]
+        rows = [
+            _effect(plan, arm, metric, measured, lost) for arm in arms if arm.name != arm.against
+        ]
         # A loss of another kind is not compared, and only the recipe tells which is.
-        told = [row for row in rows if row and (metric != "validation_loss" or (row.arm, metric) in kept)]
+        told = [
+            row
+            for row in rows
+            if row and (metric != "validation_loss" or (row.arm, metric) in kept)
+        ]
         families |= {metric: told} if told and not (plan.looks and metric == plan.primary) else {}
     findings = all_findings(plan, arms, measured, families)
     return {(row.arm, row.metric): confirmed(plan, row) for row in findings}
 
 
-def _effect(plan: Plan, arm: Wanted, metric: str, measured: Measurements, lost: Failures) -> Effect | None:
-    """The paired effect, not yet judged; None: more pairs may come, or the metric is not measured on this arm."""
+def _effect(
+    plan: Plan, arm: Wanted, metric: str, measured: Measurements, lost: Failures
+) -> Effect | None:
+    """The paired effect, not yet judged; None: more pairs may come, or the metric is not measured
+    on this arm."""
     before, after = (values_of(measured, name, metric) for name in (arm.against, arm.name))
     pairs = [seed for seed in plan.seeds if seed in before and seed in after]
     own, base = (set(lost.get(name, {})) for name in (arm.name, arm.against))
     planned, failed = len(plan.seeds), len(own.intersection(plan.seeds))
     if len(pairs) > 1:
         return paired_effect(
-            before, after, name=arm.name, metric=metric, unit=EQUAL, seeds=pairs, planned=planned, failed=failed,
+            before,
+            after,
+            name=arm.name,
+            metric=metric,
+            unit=EQUAL,
+            seeds=pairs,
+            planned=planned,
+            failed=failed,
             level=1.0 - plan.alpha,
-        )  # fmt: skip
+        )
     finished = measured.get(arm.name, {}).keys() & measured.get(arm.against, {}).keys()
     if not set(plan.seeds) <= {*finished, *own, *base}:
         return None
     only = after[pairs[0]] - before[pairs[0]] if pairs else None
-    return effect_without_pairs(arm.name, metric, unit=EQUAL, planned=planned, failed=failed, mean=only)
+    return effect_without_pairs(
+        arm.name, metric, unit=EQUAL, planned=planned, failed=failed, mean=only
+    )
 
 
-def _mean(plan: Plan, arms: Sequence[Wanted], row: Effect, measured: Measurements) -> dict[str, Any]:
+def _mean(
+    plan: Plan, arms: Sequence[Wanted], row: Effect, measured: Measurements
+) -> dict[str, Any]:
     """Of an arm that ended at some look of a sequential plan: the mean of so many pairs."""
     against = {arm.name: arm.against for arm in arms}.get(row.arm)
     if row.unit != EQUAL or plan.design == "fractional" or against is None or row.mean is None:
@@ -196,7 +235,9 @@ def _contradictions(row: Effect) -> Iterator[str]:
         sign = SIGNS[row.verdict] * (1.0 if METRICS[row.metric].better == "higher" else -1.0)
         clear = low is not None and high is not None and (low > 0.0 if sign > 0.0 else high < 0.0)
         if not clear:
-            yield f"a verdict '{row.verdict}' with an interval that does not lie on that side of zero"
+            yield (
+                f"a verdict '{row.verdict}' with an interval that does not lie on that side of zero"
+            )
     if row.verdict == "tie":
         ends, margin = (row.tie_low, row.tie_high), row.margin
         if margin is None or any(end is None or abs(end) > margin for end in ends):
@@ -205,7 +246,11 @@ def _contradictions(row: Effect) -> Iterator[str]:
 
 def _noise(result: StudyResult, measured: Measurements, baseline: str) -> list[dict[str, Any]]:
     values = {metric.name: values_of(measured, baseline, metric.name) for metric in result.metrics}
-    return [noise_floor(found, metric).model_dump() for metric, found in values.items() if len(found) > 1]
+    return [
+        noise_floor(found, metric).model_dump()
+        for metric, found in values.items()
+        if len(found) > 1
+    ]
 
 
 def _shown(row: Effect) -> Mapping[str, Any]:
@@ -228,7 +273,15 @@ def _plain(row: Effect) -> dict[str, Any]:
 
 CLOSE = 1e-6  # relative: another machine's last bits move no verdict
 NAMED = 6  # differences that are named
-ARM_WORDS = ("label", "says", "labels", "claims.note", "claims.scope", "claims.source", "claims.why")
+ARM_WORDS = (
+    "label",
+    "says",
+    "labels",
+    "claims.note",
+    "claims.scope",
+    "claims.source",
+    "claims.why",
+)
 WORDS = frozenset(  # where a result holds sentences, for people
     (
         "remarks",
@@ -241,7 +294,15 @@ WORDS = frozenset(  # where a result holds sentences, for people
 )
 UNSEEN = "that the plan asks for these cells, what is claimed, costs, interactions and trends"
 # What code does with values that it was not written for.
-UNFIT = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError)
+UNFIT = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+)
 
 
 class Verified(NamedTuple):
@@ -252,14 +313,19 @@ class Verified(NamedTuple):
     effects: int  # that were judged again
     differences: tuple[str, ...]  # from what was kept, each in a line; none: all is as it was
     whole: bool = True  # False: without the files that it was run with, so from its pairs alone
-    others: int = 0  # effects that the pairs alone do not give, and that were only held against themselves
+    #: effects that the pairs alone do not give, and that were only held against themselves
+    others: int = 0
     coded: bool = True  # False: kept before remarks had codes, so they were not compared
 
     @property
     def words(self) -> str:
         """What was looked at, and what was not."""
         if self.whole:
-            uncoded = "" if self.coded else " (remarks not checked: kept before they had codes, see fulcrum study migrate)"
+            uncoded = (
+                ""
+                if self.coded
+                else " (remarks not checked: kept before they had codes, see fulcrum study migrate)"
+            )
             return f"{self.cells} cells, {self.effects} effects judged again{uncoded}"
         others = f", {self.others} held only against their own intervals" if self.others else ""
         return (
@@ -268,9 +334,12 @@ class Verified(NamedTuple):
         )
 
 
-def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> Verified:
-    """Judge a kept study again, and compare every number, verdict and code with what was kept. Of one that was run with
-    files of one's own which are not named: what follows from the pairs of its cells."""
+def verify(
+    folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None
+) -> Verified:
+    """Judge a kept study again, and compare every number, verdict and code with what was kept. Of
+    one that was run with files of one's own which are not named: what follows from the pairs of its
+    cells."""
     require_kept(folder)
     with _in_words(folder):
         cells = read_kept(folder)  # a line that was changed is told as that line
@@ -285,15 +354,20 @@ def verify(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | N
     return Verified(result, len(cells.lines), len(result.effects), changed, coded=coded)
 
 
-def migrate(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None) -> bool:
-    """Write the result of a kept study again, as this version writes it; returns whether it changed.
+def migrate(
+    folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | None = None
+) -> bool:
+    """Write the result of a kept study again, as this version writes it; returns whether it
+    changed.
 
-    Only the result and the list of hashes are written. A study whose numbers or verdicts do not follow from its cells is
-    refused.
+    Only the result and the list of hashes are written. A study whose numbers or verdicts do not
+    follow from its cells is refused.
     """
     verified = verify(folder, catalogue, user_files)
     if verified.differences:
-        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT)
+        raise BadInput(
+            f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT
+        )
     if not verified.whole:
         raise BadInput(f"{folder} was run with files of one's own", "name them: --with FILE")
     text = result_text(verified.result)
@@ -305,8 +379,8 @@ def migrate(folder: Path, catalogue: Catalogue, user_files: Mapping[str, str] | 
 
 
 def results(folder: Path, catalogue: Catalogue) -> dict[str, StudyResult]:
-    """The studies that lie in a folder, by name, judged again; one that was run with files of one's own as it was kept, if
-    that follows from its pairs."""
+    """The studies that lie in a folder, by name, judged again; one that was run with files of one's
+    own as it was kept, if that follows from its pairs."""
     return {study.name: _judged_or_kept(study, catalogue) for study in kept_studies(folder)}
 
 
@@ -319,19 +393,22 @@ def _judged_or_kept(folder: Path, catalogue: Catalogue) -> StudyResult:
             return judged_again(folder, catalogue)
         verified = _verified_by_pairs(folder, read_kept(folder))
     if verified.differences:
-        raise BadInput(f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT)
+        raise BadInput(
+            f"{folder} does not follow from its cells:\n{named(verified.differences)}", KEPT_HINT
+        )
     return verified.result
 
 
 def own_files(folder: Path) -> dict[str, str]:
-    """The files of one's own that a study was run with. What needs none may name none: they leave parts of it
-    unseen."""
+    """The files of one's own that a study was run with. What needs none may name none: they leave
+    parts of it unseen."""
     files: dict[str, str] = read_facts(folder)["user_files"]
     if files and needs_no_files(load(folder / PLAN), folder):
         raise BadInput(
-            f"{folder} says that it was run with {_file_names(sorted(files))}, and its plan asks for nothing but our own "
-            "recipe and levers",
-            f"{KEPT_HINT}; if an earlier version kept it so: fulcrum study keep {folder / PLAN} {folder}",
+            f"{folder} says that it was run with {_file_names(sorted(files))}, and its plan asks"
+            " for nothing but our own recipe and levers",
+            f"{KEPT_HINT}; if an earlier version kept it so: fulcrum study keep {folder / PLAN}"
+            f" {folder}",
         )
     return files
 
@@ -341,18 +418,26 @@ def _verified_by_pairs(folder: Path, cells: KeptCells) -> Verified:
     require_same_plan(plan, folder)
     result = _as_kept(folder, cells)
     compared = compared_pairs(plan, result, cells)
-    wrong = [line for name, before, after in compared.rows for line in differences(before, after, name)]
+    wrong = [
+        line for name, before, after in compared.rows for line in differences(before, after, name)
+    ]
     changed = (*map(str, changed_files(folder)), *wrong, *compared.contradictions)
-    return Verified(result, len(cells.lines), compared.judged, changed, whole=False, others=compared.others)
+    return Verified(
+        result, len(cells.lines), compared.judged, changed, whole=False, others=compared.others
+    )
 
 
 def _as_kept(folder: Path, cells: KeptCells) -> StudyResult:
     """As it was judged where it was kept: without its cells and pictures."""
     record, made = read_json(folder / RESULT, KEPT_HINT), read_facts(folder)["made"]
-    machines = Counter(filter(None, (machine_words(line.get("outcome", {})) for line in cells.lines.values())))
+    machines = Counter(
+        filter(None, (machine_words(line.get("outcome", {})) for line in cells.lines.values()))
+    )
     words = [f"{machine} ({count} cell{'s' * (count > 1)})" for machine, count in machines.items()]
     try:
-        return StudyResult.model_validate({**record, "made": made | ({"machine": words[0]} if len(words) == 1 else {})})
+        return StudyResult.model_validate(
+            {**record, "made": made | ({"machine": words[0]} if len(words) == 1 else {})}
+        )
     except (TypeError, ValidationError):
         raise BadInput(f"{folder / RESULT} is not the result of a study", KEPT_HINT) from None
 
@@ -369,31 +454,43 @@ def _in_words(folder: Path) -> Iterator[None]:
         where = f"{Path(place.filename).name}, line {place.lineno}"
         raise BadInput(
             f"{folder} could not be judged: {type(error).__name__} ({str(error)[:200]}) in {where}",
-            f"it holds what no study writes, {KEPT_HINT}; if it does so untouched, that is a fault of ours: please tell us",
+            f"it holds what no study writes, {KEPT_HINT}; if it does so untouched, that is a fault"
+            " of ours: please tell us",
         ) from error
 
 
 def require_asked(folders: Sequence[Path], user_files: Mapping[str, str]) -> None:
     """Files of one's own that no study was run with would be ignored."""
-    asked = {name for folder in folders for name in read_facts(folder)["user_files"]} if user_files else set()
+    asked = (
+        {name for folder in folders for name in read_facts(folder)["user_files"]}
+        if user_files
+        else set()
+    )
     if strange := sorted(user_files.keys() - asked):
         raise BadInput(
             f"no study here was run with {_file_names(strange)}",
-            f"leave it out; they were run with {_file_names(sorted(asked)) or 'no file of one’s own'}",
+            "leave it out; they were run with"
+            f" {_file_names(sorted(asked)) or 'no file of one’s own'}",
         )
 
 
 def _file_names(modules: Sequence[str]) -> str:
     """'my_lever.py' of fulcrum_user_my_lever_0123456789ab."""
-    names = (name.removeprefix(PREFIX).rpartition("_")[0] if name.startswith(PREFIX) else name for name in modules)
+    names = (
+        name.removeprefix(PREFIX).rpartition("_")[0] if name.startswith(PREFIX) else name
+        for name in modules
+    )
     return ", ".join(f"{name.removesuffix('.py')}.py" for name in names)
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Where two plain values differ: numbers by more than another machine's rounding, all else at all."""
+    """Where two plain values differ: numbers by more than another machine's rounding, all else at
+    all."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted(before.keys() | after.keys()):
-            yield from differences(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))
+            yield from differences(
+                before.get(name), after.get(name), f"{path}.{name}" if path else str(name)
+            )
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for place, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from differences(one, other, f"{path}[{place}]")
@@ -405,7 +502,8 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def _without_words(value: Any, coded: bool, path: str = "") -> Any:
-    """A result without its sentences, and without its codes where what it is compared with has none."""
+    """A result without its sentences, and without its codes where what it is compared with has
+    none."""
     if isinstance(value, list):
         return [_without_words(one, coded, path) for one in value]
     if not isinstance(value, dict):

@@ -1,4 +1,5 @@
-"""A worker process: runs cells one after another, alone or under torchrun, and reports that it lives."""
+"""A worker process: runs cells one after another, alone or under torchrun, and reports that it
+lives."""
 
 import gc
 import json
@@ -32,11 +33,13 @@ from fulcrum.training.dist.ranks import ALONE, Ranks, is_loss
 from fulcrum.training.session import Interrupted
 
 # --------------------------------------------------------------------------------------------------
-# The line from a worker to its study: answers, and empty lines between them that say only that the worker lives.
+# The line from a worker to its study: answers, and empty lines between them that say only that the
+# worker lives.
 #
-# A worker that was killed closes the line. One that stands still (SIGSTOP, a frozen container, a machine that swaps) does
-# not: its study would wait for ever. While a worker starts it may be silent for longer: to load a library from a slow disk is
-# one call into C, which holds all threads. No torch in here: the first sign comes before a worker imports it.
+# A worker that was killed closes the line. One that stands still (SIGSTOP, a frozen container, a
+# machine that swaps) does not: its study would wait for ever. While a worker starts it may be
+# silent for longer: to load a library from a slow disk is one call into C, which holds all threads.
+# No torch in here: the first sign comes before a worker imports it.
 
 
 BEAT = 2.0  # seconds between two signs
@@ -51,7 +54,8 @@ class Silent(Exception):
 
 
 class LineToStudy:
-    """In the worker. Libraries may print: what goes to standard output goes to the other stream from now on."""
+    """In the worker. Libraries may print: what goes to standard output goes to the other stream
+    from now on."""
 
     def __init__(self) -> None:
         self.handle, self.lock = os.dup(1), threading.Lock()
@@ -83,7 +87,8 @@ class LineFromWorker:
         self.ready = False
 
     def answer(self) -> str:
-        """The next one; "" when the worker has ended without it. Silent where it gives no sign for too long."""
+        """The next one; "" when the worker has ended without it. Silent where it gives no sign for
+        too long."""
         poll, quiet = select.poll(), 0.0
         poll.register(self.stream, select.POLLIN)
         while not self.answers:
@@ -98,7 +103,8 @@ class LineFromWorker:
                 self.ready = self.ready or bool(words)
                 self.answers += [word for word in words if word != READY]
             else:
-                quiet += min(time.monotonic() - begun, 2 * LOOK)  # if the study itself stood still, that was no silence
+                # if the study itself stood still, that was no silence
+                quiet += min(time.monotonic() - begun, 2 * LOOK)
                 patience, when = (SILENT, "") if self.ready else (STARTING, " while it started")
                 if quiet > patience:
                     raise Silent(f"it gave no sign of life for {patience:.0f} s{when}")
@@ -106,7 +112,8 @@ class LineFromWorker:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a worker that was lost printed last, and how it ended; while it lives, what it prints is passed on.
+# What a worker that was lost printed last, and how it ended; while it lives, what it prints is
+# passed on.
 
 
 KEPT = 500  # lines: a crash names every thread's place
@@ -131,15 +138,21 @@ class Listener(threading.Thread):
                 print(line, end="", file=sys.stderr, flush=True)
 
     def last(self, files: Sequence[Path] = ()) -> str:
-        """The last line; of a crash, what it was and where, in one of `files` if they had a part in it."""
+        """The last line; of a crash, what it was and where, in one of `files` if they had a part in
+        it."""
         self.join(PATIENCE)
         lines = [line for line in self.lines if line]
         crash = next((place for place, line in enumerate(lines) if line.startswith(FATAL)), None)
         if crash is None:
             return lines[-1][:LONGEST] if lines else ""
-        own = next((place for place, line in enumerate(lines) if place > crash and line.startswith(HERE)), crash)
+        own = next(
+            (place for place, line in enumerate(lines) if place > crash and line.startswith(HERE)),
+            crash,
+        )
         frames = [line for line in lines[own:] if line.startswith(PLACE)]
-        in_files = [frame for frame in frames if any(f'"{path.resolve()}"' in frame for path in files)]
+        in_files = [
+            frame for frame in frames if any(f'"{path.resolve()}"' in frame for path in files)
+        ]
         return ": ".join([lines[crash], *(in_files or frames)[:1]])[:LONGEST]
 
 
@@ -151,11 +164,16 @@ def ending(code: int, last: str) -> tuple[str, str]:
         how = f"{named.get(-code, f'signal {-code}')} ended it"
     if code == -signal.SIGKILL:
         return how, MEMORY
-    return (f"{how}; it printed last: {last}", "all that it printed stands above") if last else (how, MEMORY)
+    return (
+        (f"{how}; it printed last: {last}", "all that it printed stands above")
+        if last
+        else (how, MEMORY)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# A worker process: reads cells as JSON lines, runs them one after another, answers with a JSON line each.
+# A worker process: reads cells as JSON lines, runs them one after another, answers with a JSON line
+# each.
 #
 # One process runs many cells, so that imports and compiled code are paid for once.
 
@@ -164,7 +182,8 @@ AGAIN = "start the same command again"
 
 
 def leave_with(parent: int) -> None:
-    """End when the study that started this worker is gone: its cell is resumed by the next study, not by an orphan.
+    """End when the study that started this worker is gone: its cell is resumed by the next study,
+    not by an orphan.
 
     The study says its number: by the time this runs it may be gone already.
     """
@@ -176,9 +195,9 @@ def leave_with(parent: int) -> None:
 def answer(
     asked: Mapping[str, Any], setup: Mapping[str, Any], catalogue: Catalogue, ranks: Ranks = ALONE
 ) -> dict[str, Any] | None:
-    """Run one cell and say how it went; None when the study is ending and the cell was saved on the way, or when a process
-    of the cell was lost, which is an error in those that are left. An `outcome` is the answer of a cell whose training came
-    to nothing by itself.
+    """Run one cell and say how it went; None when the study is ending and the cell was saved on the
+    way, or when a process of the cell was lost, which is an error in those that are left. An
+    `outcome` is the answer of a cell whose training came to nothing by itself.
 
     A cell of many processes is handed to as many, each of which comes here.
     """
@@ -199,7 +218,9 @@ def answer(
         asked["rate"],
     )
     slower: list[str] = []  # what the person should hear of this cell
-    measuring = Measuring(setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ())))
+    measuring = Measuring(
+        setup["samples"], tuple(setup["evaluations"]), tuple(setup.get("judges", ()))
+    )
     try:
         run_cell(
             cell,
@@ -216,7 +237,10 @@ def answer(
         return None
     except TrainingFailed as error:
         if cell.kind == "trunk":
-            error.hint = f"every arm of seed {cell.seed} begins from it: {error.hint}; or leave this seed out of the plan"
+            error.hint = (
+                f"every arm of seed {cell.seed} begins from it: {error.hint}; or leave this seed"
+                " out of the plan"
+            )
         return {**failure(cell.key, error), "outcome": cell.kind == "arm"}
     except FulcrumError as error:
         if isinstance(error, RankLost) or is_loss(error.__cause__):
@@ -224,15 +248,26 @@ def answer(
         return failure(cell.key, error)
     except OSError as error:  # a full disk says so itself; nothing finished is touched
         message, hint = sentence_and_hint(error)
-        return {"key": cell.key, "ok": False, "error": message, "hint": f"{hint or AGAIN}: what is finished is kept"}
+        return {
+            "key": cell.key,
+            "ok": False,
+            "error": message,
+            "hint": f"{hint or AGAIN}: what is finished is kept",
+        }
     except (Exception, SystemExit) as error:  # a bug in a cell must not take the study with it
         if is_loss(error):
             raise
-        return {"key": cell.key, "ok": False, "error": described(error), "hint": traceback.format_exc()}
+        return {
+            "key": cell.key,
+            "ok": False,
+            "error": described(error),
+            "hint": traceback.format_exc(),
+        }
 
 
 def _able(system: System, say: Callable[[str], None]) -> System:
-    """The system, not compiled where this machine cannot: a cluster's may be another than the one that made the plan."""
+    """The system, not compiled where this machine cannot: a cluster's may be another than the one
+    that made the plan."""
     if not system.compile:
         return system
     return system.model_copy(update={"compile": compiles_here(say)})
@@ -243,16 +278,19 @@ def failure(key: str, error: FulcrumError) -> dict[str, Any]:
 
 
 def serve(study: LineToStudy) -> None:
-    """Until nothing more is asked: cells come in by standard input, answers go out by the line to the study."""
+    """Until nothing more is asked: cells come in by standard input, answers go out by the line to
+    the study."""
     threading.Thread(target=leave_with, args=(int(sys.argv[1]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the study decides when to stop; it sends SIGTERM
     setup = json.loads(sys.stdin.readline())
     system = System(**setup["system"])
     if system.processes == 1:  # what is amiss is told by the first cell
         if _able(system, lambda text: None).compile:
-            from torch._inductor import compile_fx  # noqa: F401  # what compiled blocks will bring: faster with the collector off
+            # what compiled blocks will bring: faster with the collector off
+            from torch._inductor import compile_fx  # noqa: F401
         with suppress(RuntimeError):
-            torch.zeros(1, device=at_hand(system.device))  # makes a GPU's context: long, and perhaps with all threads held
+            # makes a GPU's context: long, and perhaps with all threads held
+            torch.zeros(1, device=at_hand(system.device))
     gc.freeze()  # all of this stays: the collector need not look at it at every turn
     gc.enable()
     catalogue, refused = CATALOG, None
@@ -269,4 +307,5 @@ def serve(study: LineToStudy) -> None:
         study.say(json.dumps(reply))
         if reply.get("slower"):
             setup["system"]["compile"] = False  # it would fail again, and take as long for it
-    gc.unfreeze()  # so that Python's end takes it apart before the modules it needs: locks would complain
+    # so that Python's end takes it apart before the modules it needs: locks would complain
+    gc.unfreeze()

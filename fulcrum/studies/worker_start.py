@@ -1,4 +1,5 @@
-"""Begins a worker process: what it needs is imported with the garbage collector off, which saves a sixth of its start."""
+"""Begins a worker process: what it needs is imported with the garbage collector off, which saves a
+sixth of its start."""
 
 import gc
 import sys
@@ -12,5 +13,6 @@ if __name__ == "__main__":
 
     try:
         worker.serve(line)
-    except KeyboardInterrupt:  # the study was stopped and says so: a traceback of ours tells nothing
+    # the study was stopped and says so: a traceback of ours tells nothing
+    except KeyboardInterrupt:
         sys.exit(130)

@@ -22,7 +22,9 @@ class Average(Protocol):
     """Which weights pictures are drawn with."""
 
     def start(self, model: nn.Module) -> None: ...
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None: ...  # as an optimizer's rule is told
+
+    # as an optimizer's rule is told
+    def update(self, model: nn.Module, counts: Tensor | None = None) -> None: ...
     def take_back(self) -> None: ...  # the last update was told of a step that did not count
     def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
     def state(self) -> dict[str, Tensor]: ...
@@ -60,7 +62,9 @@ class MovingAverage:
         self.mean: dict[str, Tensor] = {}
 
     def start(self, model: nn.Module) -> None:
-        self.mean = {name: value.detach().float().clone() for name, value in model.state_dict().items()}
+        self.mean = {
+            name: value.detach().float().clone() for name, value in model.state_dict().items()
+        }
 
     @torch.no_grad()
     def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
@@ -84,7 +88,9 @@ class MovingAverage:
         if set(state) != {*self.mean, "_steps"}:
             raise ValueError("the averaged weights of the checkpoint are not those of this model")
         if any(state[name].shape != mean.shape for name, mean in self.mean.items()):
-            raise ValueError("the averaged weights of the checkpoint have other shapes than those of this model")
+            raise ValueError(
+                "the averaged weights of the checkpoint have other shapes than those of this model"
+            )
         self.steps = int(state["_steps"])
         given = cut(state, self.mean)
         for name, mean in self.mean.items():
@@ -92,16 +98,19 @@ class MovingAverage:
 
 
 # --------------------------------------------------------------------------------------------------
-# What pictures are drawn with: the denoiser's weights, averaged if the run keeps an average, and a trained codec's last.
+# What pictures are drawn with: the denoiser's weights, averaged if the run keeps an average, and a
+# trained codec's last.
 #
-# The codec's are not averaged: its latents are what the denoiser saw last. Names of a codec's tensors begin with "codec.".
+# The codec's are not averaged: its latents are what the denoiser saw last. Names of a codec's
+# tensors begin with "codec.".
 
 
 CODEC, DENOISER = "codec.", "backbone."
 
 
 def drawn_weights(step: Step, average: Average, ranks: Ranks = ALONE) -> dict[str, Tensor]:
-    """Of a run in memory, whole. Many processes must ask together: the first gets them, on the host, the others none."""
+    """Of a run in memory, whole. Many processes must ask together: the first gets them, on the
+    host, the others none."""
     return gathered(live_weights(step, average), ranks)
 
 
@@ -123,37 +132,50 @@ def drawn_parts(parts: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     if average:
         weights = {name: value for name, value in average.items() if not name.startswith("_")}
     else:
-        weights = {name.removeprefix(DENOISER): value for name, value in model.items() if name.startswith(DENOISER)}
+        weights = {
+            name.removeprefix(DENOISER): value
+            for name, value in model.items()
+            if name.startswith(DENOISER)
+        }
     return weights | {name: value for name, value in model.items() if name.startswith(CODEC)}
 
 
 def codec_part(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(CODEC): value for name, value in weights.items() if name.startswith(CODEC)}
+    return {
+        name.removeprefix(CODEC): value for name, value in weights.items() if name.startswith(CODEC)
+    }
 
 
 def fill(step: Step, weights: Mapping[str, Tensor], begins: bool = False) -> None:
-    """Put drawn weights into a step; what the step has no adapters for is merged into the weights beside it.
+    """Put drawn weights into a step; what the step has no adapters for is merged into the weights
+    beside it.
 
-    Where a run `begins` with them, a trained codec may keep what it has (the denoiser may come from a run whose codec was
-    not trained), and adapters do; weights of a codec are never left over."""
+    Where a run `begins` with them, a trained codec may keep what it has (the denoiser may come from
+    a run whose codec was not trained), and adapters do; weights of a codec are never left over."""
     own = dict(step.backbone.state_dict())
     kept = {name: value for name, value in own.items() if is_beside(name)}
     if begins or not kept:
         weights = merged(weights)
     else:
         kept = {}
-    codec, denoiser = codec_part(weights), {n: v for n, v in weights.items() if not n.startswith(CODEC)}
+    codec, denoiser = (
+        codec_part(weights),
+        {n: v for n, v in weights.items() if not n.startswith(CODEC)},
+    )
     expected = {name: value for name, value in own.items() if name not in kept}
     if step.codec is not None and (codec or not begins):
         expected |= {CODEC + name: value for name, value in step.codec.state_dict().items()}
     wrong = [
         name
         for name in expected.keys() | weights.keys()
-        if name not in expected or name not in weights or expected[name].shape != weights[name].shape
+        if name not in expected
+        or name not in weights
+        or expected[name].shape != weights[name].shape
     ]
     if wrong:
         raise BadInput(
-            f"the weights do not fit this model: {len(wrong)} tensors differ, such as '{sorted(wrong)[0]}'",
+            f"the weights do not fit this model: {len(wrong)} tensors differ, such as"
+            f" '{sorted(wrong)[0]}'",
             "take those of a run with the same model and codec, or change the model's sizes",
         )
     step.backbone.load_state_dict(kept | cut(denoiser, own))

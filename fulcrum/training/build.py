@@ -24,7 +24,12 @@ from fulcrum.training.dist.shard import DTYPES, bf16_products
 from fulcrum.training.feed import Feed
 from fulcrum.training.model.layers import OpDtypes, draw, emulate_bf16, initialise, roles, starts
 from fulcrum.training.model.passes import Passes
-from fulcrum.training.model.transformer import Backbone, compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.training.model.transformer import (
+    Backbone,
+    compile_backbone,
+    compile_blocks,
+    recompute_blocks,
+)
 from fulcrum.training.optim.optimizers import Rule, Schedule, schedule_of
 from fulcrum.training.step import Step, stem_of
 
@@ -89,10 +94,12 @@ def build(
     start: Mapping[str, Tensor] | None = None,
     ranks: Ranks = ALONE,
 ) -> Step:
-    """The Step of a run: `losses = step(batch, draw)`. Weights come from (seed, parameter name), or from `start`."""
+    """The Step of a run: `losses = step(batch, draw)`. Weights come from (seed, parameter name), or
+    from `start`."""
     system = system or System()
     ctx = Context(run, seed, system, ranks=ranks)
-    with torch.device("meta") if ranks.size > 1 else nullcontext():  # no rank of many ever holds the whole
+    # no rank of many ever holds the whole
+    with torch.device("meta") if ranks.size > 1 else nullcontext():
         backbone = backbone_of(ctx)
     step = Step(
         backbone,
@@ -132,7 +139,8 @@ def _recompute(model: Backbone, system: System) -> None:
 
 
 def _shard(step: Step, ctx: Context, mesh: DeviceMesh) -> None:
-    """Many processes: each begins with its own slices of the weights that one process would begin with."""
+    """Many processes: each begins with its own slices of the weights that one process would begin
+    with."""
     from fulcrum.training.dist.shard import forget, prepare
 
     how, backbone = starts(step), step.backbone
@@ -168,13 +176,20 @@ def _shard_stem(stem: Backbone, ctx: Context, mesh: DeviceMesh) -> None:
 
 
 def assemble(
-    run: RunSpec, seed: int, system: System, feed: Feed, start: Mapping[str, Tensor] | None = None, ranks: Ranks = ALONE
+    run: RunSpec,
+    seed: int,
+    system: System,
+    feed: Feed,
+    start: Mapping[str, Tensor] | None = None,
+    ranks: Ranks = ALONE,
 ) -> Built:
-    """Everything that training needs: the step, its data and draws, its optimizer, schedule and average."""
+    """Everything that training needs: the step, its data and draws, its optimizer, schedule and
+    average."""
     _require_whole_chunks(run, system, ranks)
     if feed.device != system.device:
         raise ValueError(
-            f"the feed hands batches over on '{feed.device}', the step computes on '{system.device}': give both one device"
+            f"the feed hands batches over on '{feed.device}', the step computes on"
+            f" '{system.device}': give both one device"
         )
     if system.device == "cpu":
         keep_freed_memory()
@@ -182,17 +197,25 @@ def assemble(
     named = dict(step.named_parameters())
     if system.device == "cpu":
         give_back_gathered(sum(parameter.numel() for parameter in named.values()), ranks.size)
-    slower = {} if step.codec is None else {name: step.codec.rate for name in named if name.startswith(CODEC)}
+    slower = (
+        {}
+        if step.codec is None
+        else {name: step.codec.rate for name in named if name.startswith(CODEC)}
+    )
     ctx = Context(run, seed, system, named, roles(step), ranks, slower)
     optimizer = run.optim.rule.build(ctx)
-    optimizer.store.start(dict(step.backbone.named_parameters()))  # those that no rule updates are stored as the others are
+    # those that no rule updates are stored as the others are
+    optimizer.store.start(dict(step.backbone.named_parameters()))
     average = run.average.build(ctx)
     average.start(step.backbone)
-    return Built(run, seed, system, phases(run), step, feed, optimizer, schedule_of(run), average, ranks)
+    return Built(
+        run, seed, system, phases(run), step, feed, optimizer, schedule_of(run), average, ranks
+    )
 
 
 def require_witness(levers: Iterable[Any], built: Built) -> None:
-    """Every lever says that it is on in this built run, or nothing is trained. A lever limited to a stage is not asked."""
+    """Every lever says that it is on in this built run, or nothing is trained. A lever limited to a
+    stage is not asked."""
     for lever in levers:
         if not hasattr(lever, "witness"):
             continue
@@ -224,7 +247,11 @@ def backbone_of(ctx: Context) -> Backbone:
         theta=model.theta,
         bottleneck=model.bottleneck,
         route=route_of(run).build(ctx),
-        condition=None if condition is None else _module(condition, model.condition, "condition", "x_t, t and size"),
+        condition=(
+            None
+            if condition is None
+            else _module(condition, model.condition, "condition", "x_t, t and size")
+        ),
         compute=ctx.dtype("compute"),
         ops=OpDtypes(*(ctx.dtype(name) for name in OpDtypes._fields)),
     )
@@ -242,7 +269,8 @@ def _term(term: Any, ctx: Context) -> nn.Module:
 def _module(built: Any, filler: Filler, name: str, takes: str) -> Any:
     if not isinstance(built, nn.Module):
         raise BadInput(
-            f"the build of the {name}{home(filler)} gave {type(built).__name__}, not a torch module",
+            f"the build of the {name}{home(filler)} gave {type(built).__name__}, not a torch"
+            " module",
             f"return a torch.nn.Module whose forward takes {takes}: docs/write-a-lever.md",
         )
     return built
@@ -255,14 +283,20 @@ def _terms(run: RunSpec) -> list[Any]:
 
 
 def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:
-    """A term that compares samples does so inside chunks of its own size: a backward pass must hold whole ones."""
+    """A term that compares samples does so inside chunks of its own size: a backward pass must hold
+    whole ones."""
     own = run.budget.batch // ranks.size
     one_pass = min(system.microbatch or own, own)
     for term in _terms(run):
         chunk = getattr(term, "chunk", 1)
-        for what, count in (("budget.batch", run.budget.batch), ("a process", own), ("a backward pass", one_pass)):
+        for what, count in (
+            ("budget.batch", run.budget.batch),
+            ("a process", own),
+            ("a backward pass", one_pass),
+        ):
             if count % chunk:
                 raise BadInput(
-                    f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has {count}",
+                    f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has"
+                    f" {count}",
                     f"choose a multiple of {chunk}, or another chunk",
                 )

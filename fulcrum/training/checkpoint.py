@@ -32,8 +32,15 @@ class State(NamedTuple):
     seconds: float = 0.0  # spent in training, over all sessions
     preparing: float = 0.0  # spent in encoding and compiling, over all sessions
 
-    def advance(self, rows: int, seconds: float, preparing: float = 0.0, skipped: bool = False) -> "State":
-        return State(self.images + rows, self.skipped + skipped, self.seconds + seconds, self.preparing + preparing)
+    def advance(
+        self, rows: int, seconds: float, preparing: float = 0.0, skipped: bool = False
+    ) -> "State":
+        return State(
+            self.images + rows,
+            self.skipped + skipped,
+            self.seconds + seconds,
+            self.preparing + preparing,
+        )
 
     @property
     def images_per_second(self) -> float | None:
@@ -42,10 +49,12 @@ class State(NamedTuple):
 
 
 # --------------------------------------------------------------------------------------------------
-# A safetensors file written block by block: its hash is known when it is written, and no other thread waits for it.
+# A safetensors file written block by block: its hash is known when it is written, and no other
+# thread waits for it.
 #
-# The library's own writer makes a copy of all bytes and holds Python's lock while it writes: training would stand still.
-# What a file holds may be rows of larger tensors: then its header says which.
+# The library's own writer makes a copy of all bytes and holds Python's lock while it writes:
+# training would stand still. What a file holds may be rows of larger tensors: then its header says
+# which.
 
 
 BLOCK = 1 << 24  # bytes that are hashed, then written, while they are in the cache
@@ -71,9 +80,12 @@ class RowSpan(NamedTuple):
     whole: int  # rows that the whole tensor has
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, RowSpan] | None = None) -> str:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, RowSpan] | None = None
+) -> str:
     """Write a new file and bring it to the disk; its SHA-256."""
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # every tensor begins aligned
+    # every tensor begins aligned
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, Any] = {"__metadata__": {ROWS: json.dumps(rows)}} if rows else {}
     end = 0
     for name in names:
@@ -87,7 +99,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, 
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
-        for part in (memoryview(len(text).to_bytes(8, "little") + text), *(_bytes(tensors[name]) for name in names)):
+        for part in (
+            memoryview(len(text).to_bytes(8, "little") + text),
+            *(_bytes(tensors[name]) for name in names),
+        ):
             for first in range(0, len(part), BLOCK):
                 digest.update(part[first : first + BLOCK])
                 stream.write(part[first : first + BLOCK])
@@ -97,8 +112,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, 
 
 
 def rows_of(header: Mapping[str, str] | None) -> dict[str, RowSpan]:
-    """Which rows the tensors of a file are, by what its header says; a tensor that is not named is whole. What says nothing
-    of the kind is a ValueError."""
+    """Which rows the tensors of a file are, by what its header says; a tensor that is not named is
+    whole. What says nothing of the kind is a ValueError."""
     try:
         spans = json.loads((header or {}).get(ROWS, "{}"))
         return {name: RowSpan(int(first), int(whole)) for name, (first, whole) in spans.items()}
@@ -114,8 +129,9 @@ def _bytes(tensor: Tensor) -> memoryview:
 # --------------------------------------------------------------------------------------------------
 # Checkpoints: whole or not there, verified by checksum before they are used, thinned by a rule.
 #
-# A checkpoint is a folder checkpoints/<images>/ with state.json and safetensors files: one of each part where one process
-# trains, else one of each part and process (model-00002-of-00004), which hold rows of the tensors.
+# A checkpoint is a folder checkpoints/<images>/ with state.json and safetensors files: one of each
+# part where one process trains, else one of each part and process (model-00002-of-00004), which
+# hold rows of the tensors.
 
 
 KEEP_LAST = 2  # the newest, and one more if the newest is damaged
@@ -144,13 +160,19 @@ class StateFile(Frozen):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.state.images != self.images:
-            raise ValueError(f"it stands at {self.state.images} images and was saved at {self.images}")
+            raise ValueError(
+                f"it stands at {self.state.images} images and was saved at {self.images}"
+            )
         if not 0 <= self.state.skipped <= self.state.images:
-            raise ValueError(f"it stands at {self.state.images} images and {self.state.skipped} skipped steps")
+            raise ValueError(
+                f"it stands at {self.state.images} images and {self.state.skipped} skipped steps"
+            )
         if not math.isfinite(self.state.seconds + self.state.preparing):
             raise ValueError(f"it took {self.state.seconds} and {self.state.preparing} seconds")
         if {name.partition("-")[0] for name in self.files} != set(PARTS):
-            raise ValueError(f"it names {len(self.files)} files, expected some of {', '.join(PARTS)} each")
+            raise ValueError(
+                f"it names {len(self.files)} files, expected some of {', '.join(PARTS)} each"
+            )
         return self
 
 
@@ -165,8 +187,8 @@ class VerifiedCheckpoint(NamedTuple):
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
-    """One hash for a set of named tensors: names, shapes, types and bytes. Of sharded ones all ranks must ask together;
-    one is whole at a time."""
+    """One hash for a set of named tensors: names, shapes, types and bytes. Of sharded ones all
+    ranks must ask together; one is whole at a time."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         value = whole(weights[name]).cpu().contiguous()
@@ -176,12 +198,14 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write checkpoints/<images>; a failure on the way (a full disk) leaves the older ones as they were."""
+    """Write checkpoints/<images>; a failure on the way (a full disk) leaves the older ones as they
+    were."""
     images = checkpoint.state.images
     try:
         with folder_atomic(place(folder, images), replace=True) as aside:
             files = {
-                part: write_tensors(aside / f"{part}.safetensors", tensors) for part, tensors in checkpoint.parts.items()
+                part: write_tensors(aside / f"{part}.safetensors", tensors)
+                for part, tensors in checkpoint.parts.items()
             }
             write_state(aside, checkpoint, files)
     except OSError as error:
@@ -208,9 +232,11 @@ def could_not_save(folder: Path, images: int, why: str) -> RunFailed:
     good = [path.name.lstrip("0") for path in listing(folder)]
     return RunFailed(
         f"could not save the checkpoint at {images} images: {why}",
-        f"the last good one is at {good[-1]} images; make room and start the same command again"
-        if good
-        else "nothing was saved yet; make room and start again",
+        (
+            f"the last good one is at {good[-1]} images; make room and start the same command again"
+            if good
+            else "nothing was saved yet; make room and start again"
+        ),
     )
 
 
@@ -223,13 +249,19 @@ def listing(folder: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isascii() and path.name.isdigit())
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and path.name.isascii() and path.name.isdigit()
+    )
 
 
 def leftovers(folder: Path) -> list[Path]:
     """What killed processes left half written, and what was set aside as damaged."""
     names = folder.iterdir() if folder.is_dir() else ()
-    return [path for path in names if is_aside(path) or path.name.startswith((".writing-", "damaged-"))]
+    return [
+        path for path in names if is_aside(path) or path.name.startswith((".writing-", "damaged-"))
+    ]
 
 
 def load(path: Path) -> Checkpoint:
@@ -238,25 +270,34 @@ def load(path: Path) -> Checkpoint:
 
 
 def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
-    """A checkpoint that is what was written, or Damaged; of many processes each reads a share of the files."""
+    """A checkpoint that is what was written, or Damaged; of many processes each reads a share of
+    the files."""
     if path.is_symlink():
         raise Damaged(f"{path} is a link, expected the folder of a checkpoint")
     try:
-        about = StateFile.model_validate(read_sealed(path / "state.json", "", kind=Damaged, limit=MOST_STATE))
+        about = StateFile.model_validate(
+            read_sealed(path / "state.json", "", kind=Damaged, limit=MOST_STATE)
+        )
         if about.images != int(path.name):
             raise Damaged(f"{path} stands at {about.images} images, which is not what it is called")
         for file, expected in sorted(about.files.items())[rank::size]:
             checksum = sha256_file(path / f"{file}.safetensors")
             if checksum != expected:
-                raise Damaged(f"{path / file}.safetensors is damaged: checksum {checksum[:12]}, expected {expected[:12]}")
+                raise Damaged(
+                    f"{path / file}.safetensors is damaged: checksum {checksum[:12]}, expected"
+                    f" {expected[:12]}"
+                )
     except ValidationError as error:
         first = error.errors()[0]
         raise Damaged(
-            f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))} {first['msg'][:200]}"
+            f"{path / 'state.json'} cannot be used: {'.'.join(map(str, first['loc']))}"
+            f" {first['msg'][:200]}"
         ) from None
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    return VerifiedCheckpoint(path, tuple(sorted(about.files)), about.key, about.state, about.system)
+    return VerifiedCheckpoint(
+        path, tuple(sorted(about.files)), about.key, about.state, about.system
+    )
 
 
 def read(found: VerifiedCheckpoint) -> Checkpoint:
@@ -285,26 +326,37 @@ def read(found: VerifiedCheckpoint) -> Checkpoint:
 
 
 def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Damaged, saying which, unless it holds tensors of these names, shapes and types; only headers are read."""
+    """Damaged, saying which, unless it holds tensors of these names, shapes and types; only headers
+    are read."""
     given: dict[str, dict[str, tuple[str, list[int]]]] = {part: {} for part in PARTS}
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}  # rows of each piece, from the first to behind the last
+    # rows of each piece, from the first to behind the last
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     try:
         for file in found.files:
             with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
                 rows = rows_of(stream.metadata())
                 for name in stream.keys():  # noqa: SIM118  # no mapping
                     piece = stream.get_slice(name)
-                    shape = [rows[name].whole, *piece.get_shape()[1:]] if name in rows else piece.get_shape()
+                    shape = (
+                        [rows[name].whole, *piece.get_shape()[1:]]
+                        if name in rows
+                        else piece.get_shape()
+                    )
                     part = file.partition("-")[0]
                     given[part][name] = piece.get_dtype(), shape
                     if name in rows:
                         begin = rows[name].first
-                        spans.setdefault((part, name), []).append((begin, begin + piece.get_shape()[0]))
+                        spans.setdefault((part, name), []).append(
+                            (begin, begin + piece.get_shape()[0])
+                        )
     except (OSError, SafetensorError, ValueError) as error:
         raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
     for (part, name), pieces in spans.items():
         ends = [0, *(end for _, end in sorted(pieces))]
-        if ends[:-1] != [begin for begin, _ in sorted(pieces)] or ends[-1] != given[part][name][1][0]:
+        if (
+            ends[:-1] != [begin for begin, _ in sorted(pieces)]
+            or ends[-1] != given[part][name][1][0]
+        ):
             raise Damaged(f"{found.path} lacks rows of {name!r}, or has some twice")
     for part, tensors in live.items():
         wanted = {name: (DTYPES[value.dtype], list(value.shape)) for name, value in tensors.items()}
@@ -317,7 +369,10 @@ def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tens
             raise Damaged(f"{unfit}, it lacks {missing} and has {unknown} besides")
         for name, (dtype, shape) in wanted.items():
             if given[part][name] != (dtype, shape):
-                raise Damaged(f"{unfit}, {name} is {' '.join(map(str, given[part][name]))}, expected {dtype} {shape}")
+                raise Damaged(
+                    f"{unfit}, {name} is {' '.join(map(str, given[part][name]))}, expected {dtype}"
+                    f" {shape}"
+                )
 
 
 def newest(
@@ -328,14 +383,16 @@ def newest(
     ranks: Ranks = ALONE,
     require: Callable[[VerifiedCheckpoint], None] | None = None,
 ) -> VerifiedCheckpoint | None:
-    """The newest good checkpoint, after a whole `batch`, of the run `key`, of which `require` does not say that it is
-    Damaged; many processes look together.
+    """The newest good checkpoint, after a whole `batch`, of the run `key`, of which `require` does
+    not say that it is Damaged; many processes look together.
 
-    A damaged one, or one of another run, is set aside, named; the one before it gives the same run, bit for bit.
+    A damaged one, or one of another run, is set aside, named; the one before it gives the same run,
+    bit for bit.
     """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RunFailed(
-            f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}, expected a folder of checkpoints",
+            f"{folder} is {'a link' if folder.is_symlink() else 'no folder'}, expected a folder of"
+            " checkpoints",
             "put the folder itself there, or move it away",
         )
     bad = of_first(any(folder.glob("damaged-*")), ranks)
@@ -344,9 +401,15 @@ def newest(
         try:
             found = verified(path, ranks.rank, ranks.size)
             if found.state.images % batch:
-                raise Damaged(f"{path} stands at {found.state.images} images, in the middle of a batch of {batch}")
+                raise Damaged(
+                    f"{path} stands at {found.state.images} images, in the middle of a batch of"
+                    f" {batch}"
+                )
             if key is not None and found.key != key:
-                raise Damaged(f"{path} belongs to the run {found.key}: it cannot be moved, start from its weights instead")
+                raise Damaged(
+                    f"{path} belongs to the run {found.key}: it cannot be moved, start from its"
+                    " weights instead"
+                )
             if require is not None:
                 require(found)
         except Damaged as error:
@@ -356,11 +419,15 @@ def newest(
             return found
         bad = True
         if ranks.first:
-            say(f"{fault}; set aside as {set_aside(path).name}, going on from the checkpoint before it")
+            say(
+                f"{fault}; set aside as {set_aside(path).name}, going on from the checkpoint"
+                " before it"
+            )
         ranks.barrier("setting a checkpoint aside")
     if bad:
         raise RunFailed(
             f"every checkpoint under {folder} is damaged or of another run",
-            "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train it anew",
+            "fulcrum never starts over in silence: remove the run with 'fulcrum runs rm' to train"
+            " it anew",
         )
     return None

@@ -36,22 +36,30 @@ from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------
-# What a run and its evaluation cost: FLOPs of every part, counted on its networks, and what this machine can give.
+# What a run and its evaluation cost: FLOPs of every part, counted on its networks, and what this
+# machine can give.
 #
 # B images
 
 
 BATCH = 8  # images that are counted; the count is exact, so that few are enough
-SMALL = 20_000_000  # parameters: a larger network is counted on shapes alone, which takes a second whatever its size
+# parameters: a larger network is counted on shapes alone, which takes a second whatever its size
+SMALL = 20_000_000
 
 
 def count_training(run: RunSpec, text: float | None = None) -> TrainingFlops:
-    """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no data is read. `text`:
-    tokens of a caption, if not those of the world's."""
+    """By formulas alone, the denoiser's held to a count by the cost law: nothing is built and no
+    data is read. `text`: tokens of a caption, if not those of the world's."""
     return TrainingFlops(
-        denoiser=denoiser_training_flops(run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS),
+        denoiser=denoiser_training_flops(
+            run, text or caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS
+        ),
         terms=_term_flops(run),
-        optimizer=newton_schulz_share(run) * denoiser_training_flops(run) if run.optim.rule.kind == "muon" else 0.0,
+        optimizer=(
+            newton_schulz_share(run) * denoiser_training_flops(run)
+            if run.optim.rule.kind == "muon"
+            else 0.0
+        ),
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
         uncounted=tuple(
             term.name
@@ -65,21 +73,33 @@ def _term_flops(run: RunSpec) -> dict[str, float]:
     """Of every term for one image: where a stage adds it, on average over the budget."""
 
     def there(phase: RunSpec) -> dict[str, float]:
-        return {term.name: float(term.flops(phase)) for term in phase.terms if hasattr(term, "flops")}
+        return {
+            term.name: float(term.flops(phase)) for term in phase.terms if hasattr(term, "flops")
+        }
 
     def of_phase(phase: RunSpec, name: str) -> float:
         return there(phase).get(name, 0.0)
 
-    staged = {name for phase in phases(run) for name in there(phase.run)} - {term.name for term in run.terms}
-    return there(run) | {name: mean_over_images(run, partial(of_phase, name=name)) for name in sorted(staged)}
+    staged = {name for phase in phases(run) for name in there(phase.run)} - {
+        term.name for term in run.terms
+    }
+    return there(run) | {
+        name: mean_over_images(run, partial(of_phase, name=name)) for name in sorted(staged)
+    }
 
 
 def _all_terms(run: RunSpec) -> dict[str, Any]:
     """Those that the run has from the start, and those that a stage adds."""
-    return {term.name: term for one in (run, *(phase.run for phase in phases(run))) for term in one.terms}
+    return {
+        term.name: term
+        for one in (run, *(phase.run for phase in phases(run)))
+        for term in one.terms
+    }
 
 
-def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None) -> PartFlops:
+def count_parts(
+    run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any] | None = None
+) -> PartFlops:
     """Every part of a run, the frozen ones counted on their own networks.
 
     prompts  captions as the run has them: their lengths decide what text costs
@@ -97,8 +117,11 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
     encode = _each(codec, lambda: codec.encode(pixels))
     decode = _each(codec, lambda: codec.decode(codec.encode(pixels))) - encode
     trained = count_training(run)
-    steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)  # with and without the caption
-    drawing = steps * drawing_flops(run, caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS)
+    # with and without the caption
+    steps = run.sample.steps * (2 if getattr(run.sample.guide, "scale", 1.0) != 1.0 else 1)
+    drawing = steps * drawing_flops(
+        run, caption_tokens(run.data.source, run.data.caption) or TEXT_TOKENS
+    )
     looking = _each(features, lambda: features.features(images))
     looking += sum(_each(judge, lambda judge=judge: judge.judge(images)) for judge in judges)  # type: ignore[misc]
     return PartFlops(
@@ -106,7 +129,10 @@ def count_parts(run: RunSpec, prompts: Iterable[str], teachers: Mapping[str, Any
         codec=encode,
         decode=decode,
         text=_each(text, lambda: text.encode(words)),
-        teachers={name: _each(one, lambda one=one: one.tokens(pixels)) for name, one in (teachers or {}).items()},  # type: ignore[misc]
+        teachers={
+            name: _each(one, lambda one=one: one.tokens(pixels))  # type: ignore[misc]
+            for name, one in (teachers or {}).items()
+        },
         evaluation=drawing + decode + looking,
     )
 
@@ -126,7 +152,8 @@ def _each(network: Any, function: Callable[[], Any]) -> float:
 
 
 def measured_peak(side: int = 1024, rounds: int = 5) -> float:
-    """FLOP/s of the best of some square fp32 products: what this machine gives with the threads that torch may use."""
+    """FLOP/s of the best of some square fp32 products: what this machine gives with the threads
+    that torch may use."""
     a, b = torch.randn(side, side), torch.randn(side, side)
     best = float("inf")
     for _ in range(rounds):
@@ -142,17 +169,22 @@ def peak_memory() -> int:
         return int(torch.cuda.max_memory_allocated())
     try:
         status = Path("/proc/self/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-    except (OSError, StopIteration):  # no Linux; there, getrusage would count the process that started this one
+        return next(
+            int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")
+        )
+    # no Linux; there, getrusage would count the process that started this one
+    except (OSError, StopIteration):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
 
 
 # --------------------------------------------------------------------------------------------------
-# What one run has cost, by part and along every axis: from its description, its record, and what its session wrote down.
+# What one run has cost, by part and along every axis: from its description, its record, and what
+# its session wrote down.
 #
-# What depends on the machine (peak memory, what the processor can do at most) is written to cost.json when a run ends; what
-# does not is counted when it is asked for, and kept in the cache. A price is nobody's but the reader's: it is never stored.
+# What depends on the machine (peak memory, what the processor can do at most) is written to
+# cost.json when a run ends; what does not is counted when it is asked for, and kept in the cache. A
+# price is nobody's but the reader's: it is never stored.
 
 
 VERSION = 2  # of what is counted: older entries of the cache are not read
@@ -176,7 +208,8 @@ class Counted(NamedTuple):
 
 
 def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
-    """What `perform` takes as observers: writes down the machine's side of the bill with the last step.
+    """What `perform` takes as observers: writes down the machine's side of the bill with the last
+    step.
 
     A resumed run tells of its last session, many processes of the first one.
     """
@@ -185,9 +218,11 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         if built.ranks.first and look.images >= built.run.budget.images:
             try:
                 write_json(folder.path / "cost.json", Peaks.now()._asdict())
-            except OSError as error:  # the run is trained by now, and a bill without this is still one
+            # the run is trained by now, and a bill without this is still one
+            except OSError as error:
                 built.feed.tell(
-                    f"cannot write {folder.path / 'cost.json'}: {reason(error)}; the machine's cost is not kept"
+                    f"cannot write {folder.path / 'cost.json'}: {reason(error)}; the machine's cost"
+                    " is not kept"
                 )
 
     return [end]
@@ -210,7 +245,8 @@ def count_costs(run: RunSpec, cache: Path) -> Counted:
 
 
 def of_arm(run: RunSpec, cache: Path, drawn: int) -> dict[str, float]:
-    """FLOPs of one cell of a study, by part; `drawn` pictures are judged along the way. Empty when it cannot be counted."""
+    """FLOPs of one cell of a study, by part; `drawn` pictures are judged along the way. Empty when
+    it cannot be counted."""
     try:
         parts, pictures = count_costs(run, cache)
         return parts.totals(run.budget.images, pictures, drawn)
@@ -218,17 +254,28 @@ def of_arm(run: RunSpec, cache: Path, drawn: int) -> dict[str, float]:
         return {}
 
 
-def bill(folder: RunFolder, run: RunSpec, cache: Path, price: float | None = None) -> dict[str, Any]:
+def bill(
+    folder: RunFolder, run: RunSpec, cache: Path, price: float | None = None
+) -> dict[str, Any]:
     """The `cost` of a run, as far as it has come."""
     if price is not None and not 0 <= price < 1e9:
-        raise BadInput(f"a price of {price:g} per hour", "give what an hour of the machine costs, such as 2.5")
-    lines = [line for line in read_tail(folder.record, END_OF_RECORD) if {"images", "seconds"} <= set(line)]
+        raise BadInput(
+            f"a price of {price:g} per hour", "give what an hour of the machine costs, such as 2.5"
+        )
+    lines = [
+        line
+        for line in read_tail(folder.record, END_OF_RECORD)
+        if {"images", "seconds"} <= set(line)
+    ]
     result = folder.result() or {}
     if not lines:
         return {}
     seen = int(lines[-1]["images"])
     (parts, pictures), peaks = count_costs(run, cache), _peaks(folder)
-    seconds, images = float(result.get("seconds", lines[-1]["seconds"])), int(result.get("images", seen))
+    seconds, images = (
+        float(result.get("seconds", lines[-1]["seconds"])),
+        int(result.get("images", seen)),
+    )
     speed = images / max(seconds, 1e-9)
     return {
         "steps": -(-seen // run.budget.batch),
@@ -251,15 +298,22 @@ def in_words(cost: dict[str, Any]) -> str:
     if not cost:
         return "nothing was recorded yet"
     whole = sum(cost["parts"].values())
-    shares = ", ".join(f"{name} {value / whole:.1%}" for name, value in cost["parts"].items() if value >= 0.0005 * whole)
+    shares = ", ".join(
+        f"{name} {value / whole:.1%}"
+        for name, value in cost["parts"].items()
+        if value >= 0.0005 * whole
+    )
     phrases = [f"{amount(whole)}FLOPs ({shares})"]
     if cost["share_of_peak"] is not None:
         phrases.append(
-            f"{cost['share_of_peak']:.0%} of the {amount(cost['peak_flops'])}FLOP/s that the machine gave, "
-            f"{cost['peak_memory'] / 1e6:,.0f} MB at the peak"
+            f"{cost['share_of_peak']:.0%} of the {amount(cost['peak_flops'])}FLOP/s that the"
+            f" machine gave, {cost['peak_memory'] / 1e6:,.0f} MB at the peak"
         )
     if cost["money"] is not None:
-        phrases.append(f"{cost['money']:.4g} for {clock(cost['seconds'])} at {cost['price_per_hour']:g} an hour")
+        phrases.append(
+            f"{cost['money']:.4g} for {clock(cost['seconds'])} at {cost['price_per_hour']:g} an"
+            " hour"
+        )
     phrases.append(f"a picture drawn and judged {amount(cost['per_image']['evaluation'])}FLOPs")
     if cost["per_image"]["uncounted"]:
         phrases.append("not counted: " + ", ".join(cost["per_image"]["uncounted"]))

@@ -42,16 +42,21 @@ CHECKPOINTS = 2  # kept at a time; the newest is written before the oldest goes
 
 
 def cache_bytes(run: RunSpec, text: float, pictures: int) -> dict[str, float]:
-    """By entry, for so many pictures with one caption each; sizes that a stage changes have entries of their own."""
+    """By entry, for so many pictures with one caption each; sizes that a stage changes have entries
+    of their own."""
     entries: dict[str, float] = {}
     for phase in phases(run):
         one, size = phase.run, f"{phase.run.data.size} px"
         bytes_each = 1 if one.encode.codec.stride == 1 or one.encode.codec.trained else SIZE["fp32"]
         numbers = 3 * one.data.size**2 if one.encode.codec.trained else picture_numbers(one)
-        entries[f"{'pixels' if bytes_each == 1 else 'latents'} at {size}"] = pictures * numbers * bytes_each
+        entries[f"{'pixels' if bytes_each == 1 else 'latents'} at {size}"] = (
+            pictures * numbers * bytes_each
+        )
         entries["texts"] = pictures * text * one.encode.text.width * HALF
         for teacher in read_teachers(one, phase.start / run.budget.images):
-            entries[f"tokens of {teacher.name} at {size}"] = pictures * one.tokens * teacher.width * HALF
+            entries[f"tokens of {teacher.name} at {size}"] = (
+                pictures * one.tokens * teacher.width * HALF
+            )
     return entries
 
 
@@ -62,13 +67,16 @@ def checkpoint_bytes(run: RunSpec) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# A dry run: shapes, parameters, FLOPs, tokens, memory and disk of a run, with no weight, picture or network at hand.
+# A dry run: shapes, parameters, FLOPs, tokens, memory and disk of a run, with no weight, picture or
+# network at hand.
 #
-# The denoiser is built of tensors without memory and taken through one forward and backward, so that parameters and FLOPs are
-# counted as well as computed; memory is by formula (`fulcrum.spec.memory`).
+# The denoiser is built of tensors without memory and taken through one forward and backward, so
+# that parameters and FLOPs are counted as well as computed; memory is by formula
+# (`fulcrum.spec.memory`).
 
 
-RANKS = (1, 8, 64)  # that memory is told for beside the number asked for, where the mesh does not name one
+# that memory is told for beside the number asked for, where the mesh does not name one
+RANKS = (1, 8, 64)
 SETTINGS = ("mesh", "microbatch", "recompute", "compile")  # of a system, that memory follows
 
 
@@ -81,10 +89,15 @@ class CountedDenoiser(NamedTuple):
 
 
 def text_tokens(run: RunSpec) -> float:
-    """Tokens of a caption that a device computes: as many as these captions have, and no more than the encoder takes.
+    """Tokens of a caption that a device computes: as many as these captions have, and no more than
+    the encoder takes.
 
-    Where nobody has counted the captions, or the encoder is only described, all that it may give, padding included."""
-    limit, counted = run.encode.text.most_tokens(), caption_tokens(run.data.source, run.data.caption)
+    Where nobody has counted the captions, or the encoder is only described, all that it may give,
+    padding included."""
+    limit, counted = (
+        run.encode.text.most_tokens(),
+        caption_tokens(run.data.source, run.data.caption),
+    )
     if counted is None or (limit is not None and not getattr(run.encode.text, "path", "")):
         return float(limit or TEXT_TOKENS)
     return float(counted if limit is None else min(limit, counted))
@@ -92,7 +105,10 @@ def text_tokens(run: RunSpec) -> float:
 
 def pictures_of(run: RunSpec) -> int | None:
     """Pictures of its source, as far as its description or an imported folder says."""
-    count, counted = getattr(run.data.source, "count", None), getattr(run.data.source, "pictures", None)
+    count, counted = (
+        getattr(run.data.source, "count", None),
+        getattr(run.data.source, "pictures", None),
+    )
     if counted is not None:
         return int(counted())
     return int(count) if count else None
@@ -105,8 +121,13 @@ def layout_of(system: System, ranks: int) -> RankLayout:
 
 
 def asked_ranks(system: System, ranks: int) -> int:
-    """The number of processes that a dry run is for: as many as there are, or, of one alone, as many as its mesh names."""
-    return ranks if ranks > 1 or "x" not in system.mesh else MeshShape(*map(int, system.mesh.split("x"))).processes
+    """The number of processes that a dry run is for: as many as there are, or, of one alone, as
+    many as its mesh names."""
+    return (
+        ranks
+        if ranks > 1 or "x" not in system.mesh
+        else MeshShape(*map(int, system.mesh.split("x"))).processes
+    )
 
 
 def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
@@ -123,12 +144,19 @@ def count_denoiser(run: RunSpec, text: float) -> CountedDenoiser:
         x_t, time = torch.zeros(1, codec.channels, side, side), torch.zeros(1)
         emb = torch.zeros(1, words, last.encode.text.width)
         geometry = {"size": torch.zeros(1, 4)} if last.model.condition.geometry else {}
-        flops = counted(lambda: torch.autograd.backward(backbone(x_t, time, (emb, None), keep=keep, **geometry).pred.sum()))
+        flops = counted(
+            lambda: torch.autograd.backward(
+                backbone(x_t, time, (emb, None), keep=keep, **geometry).pred.sum()
+            )
+        )
     return CountedDenoiser(sizes, flops, denoiser_training_flops(last, words))
 
 
-def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that is told, as data; bytes are bytes. `said`: the settings of the system that somebody asked for."""
+def dry_run(
+    run: RunSpec, system: System, ranks: int = 1, said: Collection[str] = ()
+) -> dict[str, Any]:
+    """Everything that is told, as data; bytes are bytes. `said`: the settings of the system that
+    somebody asked for."""
     text, ranks = text_tokens(run), asked_ranks(system, ranks)
     layout = layout_of(system, ranks)
     denoiser = count_denoiser(run, text)
@@ -138,7 +166,10 @@ def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] 
     terms = term_parameters(run)
     return {
         "shapes": shapes(run, text, layout),
-        "parameters": {**denoiser.parameters, **{f"term {name}": size for name, size in terms.items() if size}},
+        "parameters": {
+            **denoiser.parameters,
+            **{f"term {name}": size for name, size in terms.items() if size},
+        },
         "parameters_total": sum(denoiser.parameters.values()) + sum(terms.values()),
         "parameters_computed": parameters(run),
         "flops": {
@@ -162,7 +193,9 @@ def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] 
         "system": {name: getattr(system, name) for name in SETTINGS},
         "assumed": [name for name in SETTINGS if name not in said],
         "memory": {
-            count: memory_rows(run, text, layout_of(system, count)) for count in told_for if run.budget.batch % count == 0
+            count: memory_rows(run, text, layout_of(system, count))
+            for count in told_for
+            if run.budget.batch % count == 0
         },
         "ranks_that_cannot_share": [count for count in told_for if run.budget.batch % count],
         "disk": {
@@ -175,9 +208,13 @@ def dry_run(run: RunSpec, system: System, ranks: int = 1, said: Collection[str] 
 
 
 def memory_rows(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
-    """Bytes of one rank by part; activations as the layout has them, and what they would be the other way."""
+    """Bytes of one rank by part; activations as the layout has them, and what they would be the
+    other way."""
     parts = rank_memory(run, text, layout)
-    ways = {way: rank_memory(run, text, layout._replace(recompute=way))["activations"] for way in ("none", "full")}
+    ways = {
+        way: rank_memory(run, text, layout._replace(recompute=way))["activations"]
+        for way in ("none", "full")
+    }
     return {
         **parts,
         "total": sum(parts.values()),
@@ -210,29 +247,36 @@ def _shape(*sides: int) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the cache of a run will weigh, told before anything is encoded: a disk that fills up after hours helps nobody.
+# What the cache of a run will weigh, told before anything is encoded: a disk that fills up after
+# hours helps nobody.
 
 
 WORTH_TELLING = 1e9  # bytes; less is there before one has read about it
 
 
 def tell_cache(feed: Feed) -> None:
-    """By formula, from the run's description and the number of its pictures; nothing where all of it is there already.
-    With a pretrained text encoder it is the most that may come: captions count with all the tokens that they may have."""
+    """By formula, from the run's description and the number of its pictures; nothing where all of
+    it is there already. With a pretrained text encoder it is the most that may come: captions count
+    with all the tokens that they may have."""
     run = feed.run
     pictures = pictures_of(run) or feed.sight(1)[0]
     entries = cache_bytes(run, text_tokens(run), pictures)
     whole = sum(entries.values())
-    if whole < WORTH_TELLING or all(feed.cache.store.seal(job.kind, job.facts) for job in feed.jobs()):
+    if whole < WORTH_TELLING or all(
+        feed.cache.store.seal(job.kind, job.facts) for job in feed.jobs()
+    ):
         return
     parts = ", ".join(f"{name} {_gb(value)}" for name, value in entries.items())
     free = _free(feed.root)
     feed.tell(
-        f"what is encoded of {pictures:,} pictures will weigh about {_gb(whole)} ({parts}); {feed.root} has {_gb(free)} "
-        "free"
+        f"what is encoded of {pictures:,} pictures will weigh about {_gb(whole)} ({parts});"
+        f" {feed.root} has {_gb(free)} free"
     )
     if free < whole:
-        feed.tell("warning: it may not fit; what is finished by then is kept. A folder on another disk: --out")
+        feed.tell(
+            "warning: it may not fit; what is finished by then is kept. A folder on another disk:"
+            " --out"
+        )
 
 
 def _free(folder: Path) -> float:
@@ -261,9 +305,12 @@ def estimate(
     text: float | None = None,
     mesh: str | None = None,
 ) -> dict[str, Any]:
-    """As data. Rows, recomputation and mesh that nobody chose are chosen so that it fits, with little done twice."""
+    """As data. Rows, recomputation and mesh that nobody chose are chosen so that it fits, with
+    little done twice."""
     if price is not None and not 0 <= price < 1e6:
-        raise BadInput(f"a price of {price:g} an hour", "give what an hour of one GPU costs, such as 2.5")
+        raise BadInput(
+            f"a price of {price:g} an hour", "give what an hour of one GPU costs, such as 2.5"
+        )
     if run.budget.batch % machine.number:
         raise BadInput(
             f"a batch of {run.budget.batch} cannot be shared by {machine.number} GPUs alike",
@@ -272,12 +319,19 @@ def estimate(
     text = text or text_tokens(run)
     layout = chosen_layout(run, text, machine, microbatch, recompute, mesh)
     parts, seconds = rank_memory(run, text, layout), step_time(run, text, machine, layout)
-    steps, each = run.budget.images // run.budget.batch, machine.gpu.price if price is None else price
+    steps, each = (
+        run.budget.images // run.budget.batch,
+        machine.gpu.price if price is None else price,
+    )
     hours, pictures = steps * seconds.total / 3600, pictures_of(run)
     memory = USABLE * machine.gpu.memory
     frozen, fits = frozen_flops(run, text), sum(parts.values()) <= memory
     known = pictures is not None and None not in frozen.values()
-    encoding = pictures * encoding_flops(run, text) / (SHARE * machine.gpu.fp32) / 3600 if known and pictures else None
+    encoding = (
+        pictures * encoding_flops(run, text) / (SHARE * machine.gpu.fp32) / 3600
+        if known and pictures
+        else None
+    )
     asked = {"mesh": mesh, "microbatch": microbatch, "recompute": recompute}
     return {
         "machine": str(machine),
@@ -314,7 +368,8 @@ def estimate(
 
 
 def encoding_flops(run: RunSpec, text: float) -> float:
-    """Of one picture that is encoded once for each size that a stage has: codec and teachers at that size, text once."""
+    """Of one picture that is encoded once for each size that a stage has: codec and teachers at
+    that size, text once."""
     sizes: dict[str, float] = {}
     for phase in phases(run):
         for name, flops in frozen_flops(phase.run, text, phase.start / run.budget.images).items():
@@ -330,12 +385,18 @@ def chosen_layout(
     recompute: Recompute | None = None,
     mesh: str | None = None,
 ) -> RankLayout:
-    """As asked for; what was not is chosen: weights shared in a machine if that fits, no recomputation if a pass of any
-    size fits, else of every other block, else of all."""
-    shared = (machine.shards, machine.number) if mesh is None else (mesh_shape(mesh, machine.number).shards,)
+    """As asked for; what was not is chosen: weights shared in a machine if that fits, no
+    recomputation if a pass of any size fits, else of every other block, else of all."""
+    shared = (
+        (machine.shards, machine.number)
+        if mesh is None
+        else (mesh_shape(mesh, machine.number).shards,)
+    )
     layout = RankLayout(machine.number, shared[0], microbatch, recompute or "none")
     rows = layout.rows(run)
-    sizes = [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
+    sizes = (
+        [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
+    )
     ways: tuple[Recompute, ...] = (recompute,) if recompute else ("none", "selective", "full")
     for shards, way, count in product(dict.fromkeys(shared), ways, sizes):
         one = layout._replace(shards=shards, recompute=way, microbatch=count)
@@ -347,20 +408,32 @@ def chosen_layout(
 def headline(run: RunSpec, machine: Machine) -> str:
     """Time, memory and price in a line, encoding included: what a recipe opens with."""
     costs = estimate(run, machine)
-    encoding, here = costs["encoding_gpu_hours"] or 0.0, machine._replace(number=min(machine.number, NODE))
+    encoding, here = (
+        costs["encoding_gpu_hours"] or 0.0,
+        machine._replace(number=min(machine.number, NODE)),
+    )
     return (
-        f"Computed, never run: {costs['pictures']:,} pictures are encoded in {hours_in_words(encoding / here.number)} on "
-        f"{here} and trained on in {hours_in_words(costs['hours'])} on {machine}; "
-        f"{costs['memory_total'] / 1e9:.0f} of {machine.gpu.memory / 1e9:.0f} GB a GPU{pass_words(costs)}; "
-        f"{money(costs['price_in_all'])} at {costs['price_per_gpu_hour']:.2f} $ an hour and GPU, of which "
-        f"{money(costs['encoding_price'] or 0.0)} for encoding."
+        f"Computed, never run: {costs['pictures']:,} pictures are encoded in"
+        f" {hours_in_words(encoding / here.number)} on {here} and trained on in"
+        f" {hours_in_words(costs['hours'])} on {machine}; {costs['memory_total'] / 1e9:.0f} of"
+        f" {machine.gpu.memory / 1e9:.0f} GB a GPU{pass_words(costs)};"
+        f" {money(costs['price_in_all'])} at {costs['price_per_gpu_hour']:.2f} $ an hour and GPU,"
+        f" of which {money(costs['encoding_price'] or 0.0)} for encoding."
     )
 
 
 def pass_words(costs: dict[str, Any]) -> str:
     """How rows and blocks are taken where not all at once and kept."""
-    rows = "" if costs["microbatch"] == costs["rows"] else f", {costs['microbatch']} of {costs['rows']} rows at a time"
-    again = {"none": "", "selective": ", every other block recomputed", "full": ", all blocks recomputed"}
+    rows = (
+        ""
+        if costs["microbatch"] == costs["rows"]
+        else f", {costs['microbatch']} of {costs['rows']} rows at a time"
+    )
+    again = {
+        "none": "",
+        "selective": ", every other block recomputed",
+        "full": ", all blocks recomputed",
+    }
     return rows + again[costs["recompute"]]
 
 
@@ -375,28 +448,42 @@ def money(dollars: float) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A run that cannot fit is refused before anything is built, with what would fit, instead of dying in an allocator.
+# A run that cannot fit is refused before anything is built, with what would fit, instead of dying
+# in an allocator.
 
 
-APART = "a machine like this each"  # processes of one machine share its memory: more of them give none
+# processes of one machine share its memory: more of them give none
+APART = "a machine like this each"
 
 
 def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | None = None) -> None:
-    """Refuse what needs more than there is. The figure leaves out what allocators add: it never refuses what would fit."""
+    """Refuse what needs more than there is. The figure leaves out what allocators add: it never
+    refuses what would fit."""
     text, layout = text_tokens(run), layout_of(system, ranks)
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if system.device == "cpu" else 1  # that share the host's memory
+    # that share the host's memory
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if system.device == "cpu" else 1
     free = (free_on(system.device) if free is None else free) / here
     parts = rank_memory(run, text, layout)
     needed = sum(parts.values())
     if needed <= free:
         return
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
-    ways = [words for words, _ in fitting(run, text, layout, free, "a GPU each" if system.device == "cuda" else APART)]
+    ways = [
+        words
+        for words, _ in fitting(
+            run, text, layout, free, "a GPU each" if system.device == "cuda" else APART
+        )
+    ]
     raise BadInput(
-        f"a step of this run needs about {_gigabytes(needed)} {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and "
-        f"{_gigabytes(free)} of {'the GPU' if system.device == 'cuda' else 'memory'} {'is' if here == 1 else 'each is'} free: "
-        + ", ".join(f"{name} {_gigabytes(size)}" for name, size in largest),
-        ("what would fit: " + "; or ".join(ways) if ways else "no number of rows or processes fits: take a smaller model")
+        f"a step of this run needs about {_gigabytes(needed)}"
+        f" {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and {_gigabytes(free)} of"
+        f" {'the GPU' if system.device == 'cuda' else 'memory'} {'is' if here == 1 else 'each is'}"
+        " free: " + ", ".join(f"{name} {_gigabytes(size)}" for name, size in largest),
+        (
+            "what would fit: " + "; or ".join(ways)
+            if ways
+            else "no number of rows or processes fits: take a smaller model"
+        )
         + "\n  every part: the same command with --dry-run",
     )
 

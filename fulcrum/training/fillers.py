@@ -19,7 +19,8 @@ class NoAverage(slots.AverageFiller):
 
 
 class EMA(slots.AverageFiller):
-    """Exponential moving average; its half-life is a share of the budget, so that it means the same at every length."""
+    """Exponential moving average; its half-life is a share of the budget, so that it means the same
+    at every length."""
 
     kind: ClassVar[str] = "ema"
     half_life: Fraction = 0.07
@@ -29,7 +30,9 @@ class EMA(slots.AverageFiller):
         from fulcrum.training.average import MovingAverage
 
         steps = ctx.run.budget.images / ctx.run.budget.batch
-        return MovingAverage(decay=0.5 ** (self.every / max(self.half_life * steps, self.every)), every=self.every)
+        return MovingAverage(
+            decay=0.5 ** (self.every / max(self.half_life * steps, self.every)), every=self.every
+        )
 
 
 class Fresh(slots.StartFiller):
@@ -55,7 +58,8 @@ class Trunk(slots.StartFiller):
 
 
 class DiffusersStart(slots.StartFiller):
-    """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the hash of its files."""
+    """The weights of a PRX transformer in diffusers' format, for fine-tuning; the key holds the
+    hash of its files."""
 
     kind: ClassVar[str] = "diffusers"
     path: str  # a folder, org/name in the hub's cache, or hub:org/name/part
@@ -87,7 +91,8 @@ class DiffusersStart(slots.StartFiller):
 
 
 class StandIn(slots.StartFiller):
-    """Random weights in the place of trained ones: no layer begins at zero, so that each has a say from the first step.
+    """Random weights in the place of trained ones: no layer begins at zero, so that each has a say
+    from the first step.
 
     The laws try on it what needs weights to begin from; nothing that a picture shows was learned.
     """

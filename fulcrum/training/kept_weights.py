@@ -1,6 +1,8 @@
-"""Weights kept along a training, to be drawn with afterwards: what draws alone, no optimizer. They decide nothing.
+"""Weights kept along a training, to be drawn with afterwards: what draws alone, no optimizer. They
+decide nothing.
 
-kept/<images>/ beside the checkpoints, which are thinned: weights.safetensors and state.json with its checksum.
+kept/<images>/ beside the checkpoints, which are thinned: weights.safetensors and state.json with
+its checksum.
 """
 
 from pathlib import Path
@@ -28,7 +30,8 @@ KEPT, WEIGHTS = "kept", "weights.safetensors"
 
 
 def keeping(count: int) -> Watchers:
-    """What `perform` takes as observers: keeps the weights at `count` points, evenly spaced; the end is a checkpoint."""
+    """What `perform` takes as observers: keeps the weights at `count` points, evenly spaced; the
+    end is a checkpoint."""
 
     def watch(built: Built, folder: RunFolder, state: State) -> list[Observer]:
         stretch = max(built.run.budget.images // (count + 1), built.run.budget.batch)
@@ -38,8 +41,12 @@ def keeping(count: int) -> Watchers:
 
 
 def _keep(look: Look, folder: RunFolder) -> None:
-    """All processes hand over their part; the first writes. What cannot be written is said, and the run goes on."""
-    weights, images = drawn_weights(look.built.step, look.built.average, look.built.ranks), look.state.images
+    """All processes hand over their part; the first writes. What cannot be written is said, and the
+    run goes on."""
+    weights, images = (
+        drawn_weights(look.built.step, look.built.average, look.built.ranks),
+        look.state.images,
+    )
     if not look.built.ranks.first or images >= look.built.run.budget.images:
         return
     place = folder.path / KEPT
@@ -47,35 +54,58 @@ def _keep(look: Look, folder: RunFolder) -> None:
         if place.is_symlink():
             raise OSError(f"{place} is a link, expected a folder")
         with folder_atomic(place / f"{images:012d}", replace=True) as aside:
-            save_file({name: value.detach().cpu().contiguous() for name, value in weights.items()}, aside / WEIGHTS)
-            about = {"key": folder.path.name, "images": images, "sha256": sha256_file(aside / WEIGHTS)}
-            write_json(aside / "state.json", sealed(about), flush=False)  # the whole folder is flushed
+            save_file(
+                {name: value.detach().cpu().contiguous() for name, value in weights.items()},
+                aside / WEIGHTS,
+            )
+            about = {
+                "key": folder.path.name,
+                "images": images,
+                "sha256": sha256_file(aside / WEIGHTS),
+            }
+            # the whole folder is flushed
+            write_json(aside / "state.json", sealed(about), flush=False)
     except (OSError, SafetensorError) as error:
-        look.built.feed.tell(f"the weights at {images:,} images could not be kept: {error}; the run goes on without them")
+        look.built.feed.tell(
+            f"the weights at {images:,} images could not be kept: {error}; the run goes on without"
+            " them"
+        )
 
 
 def points(folder: RunFolder) -> list[int]:
     """Images after which there are weights to draw with, ascending: kept ones and checkpoints."""
     places = (folder.path / KEPT, folder.checkpoints)
-    return sorted({int(path.name) for place in places if not place.is_symlink() for path in checkpoint.listing(place)})
+    return sorted(
+        {
+            int(path.name)
+            for place in places
+            if not place.is_symlink()
+            for path in checkpoint.listing(place)
+        }
+    )
 
 
 def weights_at(folder: RunFolder, images: int | None) -> dict[str, Tensor]:
-    """What a run drew with after so many images; None: its newest. Verified before they are used."""
+    """What a run drew with after so many images; None: its newest. Verified before they are
+    used."""
     known = points(folder)
     if images is None or (known and images == known[-1]):
         return trained_weights(folder)
     if images not in known:
         raise BadInput(
             f"the run {folder.path.name} has no weights at {images:,} images",
-            f"it has them at: {', '.join(f'{point:,}' for point in known) or 'none'}; more are kept by: "
-            "fulcrum train ... --keep-checkpoints 8",
+            f"it has them at: {', '.join(f'{point:,}' for point in known) or 'none'}; more are kept"
+            " by: fulcrum train ... --keep-checkpoints 8",
         )
     require_parts(folder.about())
     kept = folder.path / KEPT / f"{images:012d}"
-    key, weights = verified_weights(kept) if kept.is_dir() else _of_checkpoint(folder.checkpoints / kept.name)
+    key, weights = (
+        verified_weights(kept) if kept.is_dir() else _of_checkpoint(folder.checkpoints / kept.name)
+    )
     if key != folder.path.name:
-        raise RunFailed(f"{kept} belongs to the run {key}", "it was copied there by hand: remove it")
+        raise RunFailed(
+            f"{kept} belongs to the run {key}", "it was copied there by hand: remove it"
+        )
     return weights
 
 
@@ -87,11 +117,19 @@ def _of_checkpoint(path: Path) -> tuple[Any, dict[str, Tensor]]:
 def verified_weights(path: Path) -> tuple[Any, dict[str, Tensor]]:
     """The key of the run and its weights, or Damaged saying what is wrong with them."""
     if path.is_symlink():
-        raise Damaged(f"{path} is a link, expected a folder", "remove it: nothing but drawing needs it")
+        raise Damaged(
+            f"{path} is a link, expected a folder", "remove it: nothing but drawing needs it"
+        )
     try:
         about = read_sealed(path / "state.json", "", kind=Damaged)
-        if sha256_file(path / WEIGHTS) != about.get("sha256") or about.get("images") != int(path.name):
-            raise Damaged(f"{path} is not what was kept there", "remove it: nothing but drawing needs it")
+        if sha256_file(path / WEIGHTS) != about.get("sha256") or about.get("images") != int(
+            path.name
+        ):
+            raise Damaged(
+                f"{path} is not what was kept there", "remove it: nothing but drawing needs it"
+            )
         return about.get("key"), load_file(path / WEIGHTS)
     except (OSError, SafetensorError) as error:
-        raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}", "remove it") from error
+        raise Damaged(
+            f"{path} cannot be read: {type(error).__name__}: {error}", "remove it"
+        ) from error

@@ -26,21 +26,25 @@ from fulcrum.training.loss.terms import Losses
 from fulcrum.training.optim.optimizers import keep_gradients
 
 # --------------------------------------------------------------------------------------------------
-# What of a step's time is training, and what is encoding and compiling, which happen inside the first step of a phase.
+# What of a step's time is training, and what is encoding and compiling, which happen inside the
+# first step of a phase.
 
 
 class Pace:
-    """Of one session. A first step is taken for as long as the one after it: what it took beyond that was preparation."""
+    """Of one session. A first step is taken for as long as the one after it: what it took beyond
+    that was preparation."""
 
     def __init__(self, run: RunSpec) -> None:
         self.ends, self.images = [phase.end for phase in phases(run)], run.budget.images
         self.batch, self.phase, self.first = run.budget.batch, -1, 0.0
 
     def split(self, position: int, seconds: float) -> tuple[float, float]:
-        """Seconds of training and of preparation to add for the step that began at `position` images.
+        """Seconds of training and of preparation to add for the step that began at `position`
+        images.
 
-        A first step counts as preparation until the next one tells its share, so that neither sum needs guessing and
-        training time never runs backwards. The last step of a budget has no next one: it is training.
+        A first step counts as preparation until the next one tells its share, so that neither sum
+        needs guessing and training time never runs backwards. The last step of a budget has no next
+        one: it is training.
         """
         phase = sum(end <= position for end in self.ends)
         begins, self.phase = phase != self.phase, phase
@@ -52,15 +56,18 @@ class Pace:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which term of the loss made a backward pass fail: each is tried alone, so that its own file is named and not torch.
+# Which term of the loss made a backward pass fail: each is tried alone, so that its own file is
+# named and not torch.
 
 
 _IN_PLACE = "modified by an inplace operation"  # what torch says
 
 
-def require_no_edit(error: RuntimeError, built: Built, batch: Batch, draw: Draw, images: int) -> None:
-    """BadInput with the name and the file of the term that wrote over a tensor which the gradient needs; of any other
-    error nothing is said."""
+def require_no_edit(
+    error: RuntimeError, built: Built, batch: Batch, draw: Draw, images: int
+) -> None:
+    """BadInput with the name and the file of the term that wrote over a tensor which the gradient
+    needs; of any other error nothing is said."""
     if _IN_PLACE not in str(error):
         return
     weights = built.weights(images)
@@ -69,7 +76,8 @@ def require_no_edit(error: RuntimeError, built: Built, batch: Batch, draw: Draw,
     homes = {term.name: home(term) for term in built.run.terms}
     own = [name for name in names if homes.get(name)] or names
     raise BadInput(
-        f"the term '{own[0]}'{homes.get(own[0], '')} changes a tensor in place that the gradient still needs",
+        f"the term '{own[0]}'{homes.get(own[0], '')} changes a tensor in place that the gradient"
+        " still needs",
         "write x = x + 1, not x += 1 or x.add_(1): what a term is given belongs to all of them",
     ) from error
 
@@ -83,11 +91,13 @@ def _fails(weights: dict[str, float], built: Built, batch: Batch, draw: Draw) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# Whether a step counts: it is finite, and its loss within a limit. A bad step never reaches the weights, and is told of.
+# Whether a step counts: it is finite, and its loss within a limit. A bad step never reaches the
+# weights, and is told of.
 #
-# On a CPU the numbers are at hand, and the update of a bad step is not made. Elsewhere reading them would keep the device
-# waiting for its host, so the flag stays there as a part of the update, which then changes nothing, and the host reads the
-# numbers when it has asked for the next gradients (docs/decisions/0060).
+# On a CPU the numbers are at hand, and the update of a bad step is not made. Elsewhere reading them
+# would keep the device waiting for its host, so the flag stays there as a part of the update, which
+# then changes nothing, and the host reads the numbers when it has asked for the next gradients
+# (docs/decisions/0060).
 
 
 class StepNumbers(NamedTuple):
@@ -103,19 +113,24 @@ class StepNumbers(NamedTuple):
 
 
 class StepCheck:
-    """Of the step that began at `before`; `most` is the largest loss that counts, and a larger one is left out without an
-    error. It is late where its numbers are on another device."""
+    """Of the step that began at `before`; `most` is the largest loss that counts, and a larger one
+    is left out without an error. It is late where its numbers are on another device."""
 
-    def __init__(self, built: Built, before: State, losses: Losses, norm: Tensor, most: float = math.inf) -> None:
+    def __init__(
+        self, built: Built, before: State, losses: Losses, norm: Tensor, most: float = math.inf
+    ) -> None:
         self.built, self.before, self.names, self.most = built, before, tuple(losses.parts), most
         self.late = not norm.is_cpu
-        self.after, self.settled = before, not self.late  # what the host takes for granted, and whether it knows
+        # what the host takes for granted, and whether it knows
+        self.after, self.settled = before, not self.late
         self.flag: dict[str, Tensor] = {}  # for the update, which must do nothing where it is false
         if self.late:
             self.flag["counts"] = torch.isfinite(losses.total) & torch.isfinite(norm)
             if most < math.inf:
                 self.flag["counts"] &= losses.total <= most
-        self.sent = ReadLater(torch.stack([one.double() for one in (losses.total, norm, *losses.parts.values())]))
+        self.sent = ReadLater(
+            torch.stack([one.double() for one in (losses.total, norm, *losses.parts.values())])
+        )
         self.refused = not self.late and not self._counts()
 
     @cached_property
@@ -129,9 +144,11 @@ class StepCheck:
         return self.numbers.finite and self.numbers.total > self.most
 
     def state(self) -> State:
-        """Where the run stands after this step, for certain; raises if the step is bad and the run stops at such.
+        """Where the run stands after this step, for certain; raises if the step is bad and the run
+        stops at such.
 
-        All processes must have come here once before one of them asks alone: of a bad step they look at the weights."""
+        All processes must have come here once before one of them asks alone: of a bad step they
+        look at the weights."""
         if not self.settled:
             if not self._counts():
                 self.after = self.after._replace(skipped=self.after.skipped + 1)
@@ -153,20 +170,22 @@ class StepCheck:
         parts = ", ".join(f"{name} {value:g}" for name, value in numbers.parts.items())
         raise TrainingFailed(
             f"the step at {images} images is not finite: {parts}, gradient norm {numbers.norm:g}",
-            "the weights are still good and the last checkpoint stands; lower optim.lr, or leave such steps out "
-            "with --set optim.not_finite=skip",
+            "the weights are still good and the last checkpoint stands; lower optim.lr, or leave"
+            " such steps out with --set optim.not_finite=skip",
         )
 
 
 # --------------------------------------------------------------------------------------------------
-# The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they never touch.
+# The loop: verbs, top to bottom. It knows no lever, no file and no screen; observers look, they
+# never touch.
 
 
 NUMERIC = (FloatingPointError, OverflowError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]  # about numbers
 
 
 class Look(NamedTuple):
-    """What observers see of a step. Its tensors may be of another device: `numbers` are what they held."""
+    """What observers see of a step. Its tensors may be of another device: `numbers` are what they
+    held."""
 
     built: Built
     check: StepCheck
@@ -204,8 +223,8 @@ def train(
     stop: Callable[[], bool],
     most: Callable[[int], float] = unlimited,
 ) -> State:
-    """Train from `state` to the end of the budget, or until `stop` says so; `most` is the largest loss of a step that
-    counts, by its position."""
+    """Train from `state` to the end of the budget, or until `stop` says so; `most` is the largest
+    loss of a step that counts, by its position."""
     run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
     apart, check = step.clipped_apart(), None
     with feeding(built.feed, all_stretches(built, state.images)) as feed:
@@ -214,7 +233,8 @@ def train(
             losses = gradients(built, state, feed)
             keep_gradients(step.parameters(), built.gradient_dtype)
             norm = clipped(apart, run.optim.clip)
-            state = state if check is None else check.state()  # of the step before: the device has done it by now
+            # of the step before: the device has done it by now
+            state = state if check is None else check.state()
             check = StepCheck(built, state, losses, norm, most(state.images))
             rate = built.schedule(state.images, run.budget.batch)
             if not check.refused:
@@ -245,10 +265,14 @@ def after(steps: int) -> Callable[[], bool]:
 
 
 def stretches(built: Built, images: int) -> list[tuple[int, int]]:
-    """The parts in which this process takes its rows of the batch at `images`: the first of each, and how many."""
+    """The parts in which this process takes its rows of the batch at `images`: the first of each,
+    and how many."""
     mine = built.ranks.rows(built.run.budget.batch)
     rows = built.system.microbatch or mine.stop - mine.start
-    return [(images + first, min(rows, mine.stop - first)) for first in range(mine.start, mine.stop, rows)]
+    return [
+        (images + first, min(rows, mine.stop - first))
+        for first in range(mine.start, mine.stop, rows)
+    ]
 
 
 def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
@@ -258,7 +282,8 @@ def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
 
 
 def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) -> Losses:
-    """Forward and backward over this process's rows in one or more parts; parts and processes add up to the same mean."""
+    """Forward and backward over this process's rows in one or more parts; parts and processes add
+    up to the same mean."""
     parts, feed = stretches(built, state.images), feed or built.feed
     count = sum(rows for _, rows in parts)
     summed: Losses | None = None
@@ -286,23 +311,29 @@ def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) 
 
 
 def clipped(apart: Iterable[Sequence[Parameter]], most: float) -> Tensor:
-    """Clip the gradients of the denoiser and of a trained codec, each to `most`; the norm of all of them before."""
+    """Clip the gradients of the denoiser and of a trained codec, each to `most`; the norm of all of
+    them before."""
     parts = ([weight for weight in part if weight.grad is not None] for part in apart)
     return reduce(torch.hypot, [clip(part, most) for part in parts if part])
 
 
 def _losses(built: Built, batch: Batch, draw: Draw, state: State) -> Losses:
-    """The step; a part of it that refuses, or whose numbers cannot be computed with, ends this training and no other."""
+    """The step; a part of it that refuses, or whose numbers cannot be computed with, ends this
+    training and no other."""
     try:
         losses: Losses = built.step(batch, draw, built.weights(state.images))
         return losses
     except BadInput as error:
         if state.images == 0:  # nothing was trained: what was asked for is wrong
             raise
-        raise TrainingFailed(f"the step at {state.images} images was refused: {error.message}", error.hint) from error
+        raise TrainingFailed(
+            f"the step at {state.images} images was refused: {error.message}", error.hint
+        ) from error
     except NUMERIC as error:
         hint = "lower optim.lr, or correct the part that failed"
-        raise TrainingFailed(f"the step at {state.images} images failed: {described(error)}", hint) from error
+        raise TrainingFailed(
+            f"the step at {state.images} images failed: {described(error)}", hint
+        ) from error
 
 
 def _agreed(losses: Losses, built: Built) -> Losses:

@@ -30,7 +30,8 @@ from fulcrum.training.optim.optimizers import local, stalled_share
 from fulcrum.training.run_folder import ALARM, ROLLED_BACK, RunEvents, RunFolder
 
 # --------------------------------------------------------------------------------------------------
-# What a sentinel says, and what is then done: told, stopped, or rolled back. The reason goes on record before anything.
+# What a sentinel says, and what is then done: told, stopped, or rolled back. The reason goes on
+# record before anything.
 
 
 TOLD = 3  # alarms of a session that are said aloud; all are on record
@@ -45,7 +46,8 @@ class Alarm(NamedTuple):
 
 
 class RollBack(Exception):
-    """Raised on all processes after the same step: the run is to go back to before the steps that an alarm blames."""
+    """Raised on all processes after the same step: the run is to go back to before the steps that
+    an alarm blames."""
 
     def __init__(self, alarm: Alarm) -> None:
         super().__init__(alarm.why)
@@ -53,21 +55,33 @@ class RollBack(Exception):
 
 
 def sound(alarm: Alarm, built: Built, events: RunEvents) -> None:
-    """Put an alarm on record and do what `System.on_alarm` says. All processes must sound it together."""
+    """Put an alarm on record and do what `System.on_alarm` says. All processes must sound it
+    together."""
     policy = built.system.on_alarm
     if policy == "roll_back" and alarm.first is not None:
         raise RollBack(alarm)  # the record tells of it when it is done
     goes_on = policy == "tell" or alarm.left_out
     if built.ranks.first:
-        facts = {"sentinel": alarm.sentinel, "why": alarm.why, "done": "left out" if alarm.left_out else policy}
+        facts = {
+            "sentinel": alarm.sentinel,
+            "why": alarm.why,
+            "done": "left out" if alarm.left_out else policy,
+        }
         events.write(ALARM, alarm.images, facts)
         if goes_on and events.alarms <= TOLD:
-            done = "the step was left out" if alarm.left_out else "the run goes on; --on-alarm stop, skip or roll_back"
-            built.feed.tell(f"warning: {alarm.sentinel} at {alarm.images:,} images: {alarm.why}; {done}")
+            done = (
+                "the step was left out"
+                if alarm.left_out
+                else "the run goes on; --on-alarm stop, skip or roll_back"
+            )
+            built.feed.tell(
+                f"warning: {alarm.sentinel} at {alarm.images:,} images: {alarm.why}; {done}"
+            )
     if not goes_on:
         raise TrainingFailed(
             f"{alarm.sentinel} at {alarm.images:,} images: {alarm.why}",
-            "the last checkpoint stands; see docs/when-a-run-goes-wrong.md, or go on all the same: --on-alarm tell",
+            "the last checkpoint stands; see docs/when-a-run-goes-wrong.md, or go on all the same:"
+            " --on-alarm tell",
         )
 
 
@@ -75,11 +89,13 @@ def sound(alarm: Alarm, built: Built, events: RunEvents) -> None:
 # Sentinel: pictures for different prompts, from different noise, that are nearly the same.
 
 
-ALIKE = 0.02  # of the range of a pixel: the root mean square difference of two pictures, over all pairs
+# of the range of a pixel: the root mean square difference of two pictures, over all pairs
+ALIKE = 0.02
 
 
 def variety(pictures: Tensor) -> float:
-    """How far pictures (B, 3, H, W) of bytes lie apart, from 0 (all the same) to 1 (black and white)."""
+    """How far pictures (B, 3, H, W) of bytes lie apart, from 0 (all the same) to 1 (black and
+    white)."""
     flat = pictures.flatten(1).double() / 255
     pairs = torch.cdist(flat, flat) / flat.shape[1] ** 0.5
     count = len(flat)
@@ -87,13 +103,17 @@ def variety(pictures: Tensor) -> float:
 
 
 def collapsed(pictures: Tensor, prompts: list[str]) -> str:
-    """What is wrong with pictures of these prompts, in a sentence; empty if they differ, or cannot tell."""
+    """What is wrong with pictures of these prompts, in a sentence; empty if they differ, or cannot
+    tell."""
     if len(set(prompts)) < 2 or len(pictures) < 2:
         return ""
     apart = variety(pictures)
     if apart >= ALIKE:
         return ""
-    return f"{len(pictures)} pictures of different prompts differ by {apart:.2%} of a pixel's range, less than {ALIKE:.0%}"
+    return (
+        f"{len(pictures)} pictures of different prompts differ by {apart:.2%} of a pixel's range,"
+        f" less than {ALIKE:.0%}"
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -109,7 +129,8 @@ class DeadGradients:
         self.count = 0
 
     def take(self, norm: float) -> bool:
-        """Have gradients been nothing for just so many steps? A norm that is no number is not nothing."""
+        """Have gradients been nothing for just so many steps? A norm that is no number is not
+        nothing."""
         self.count = self.count + 1 if norm < NOTHING else 0
         return self.count == STEPS
 
@@ -117,23 +138,30 @@ class DeadGradients:
 # --------------------------------------------------------------------------------------------------
 # Sentinel: a weight, a moment or an average whose numbers are not kept as the description says.
 #
-# Weights of `precision.storage` bf16 are fp32 tensors whose values bf16 can hold (fulcrum/training/optim/optimizers.py): of these the
-# values are looked at, one tensor at a time and only on a CPU, where nobody waits for that.
+# Weights of `precision.storage` bf16 are fp32 tensors whose values bf16 can hold
+# (fulcrum/training/optim/optimizers.py): of these the values are looked at, one tensor at a time
+# and only on a CPU, where nobody waits for that.
 
 
 class DtypeDrift:
-    """What the description of a run says of its dtypes; of a person's own rule or average, what they began with."""
+    """What the description of a run says of its dtypes; of a person's own rule or average, what
+    they began with."""
 
     def __init__(self, built: Built) -> None:
         self.built, self.turn = built, 0
         run, parts = built.run, self._parts()
-        self.expected = {name: {key: value.dtype for key, value in held.items()} for name, held in parts.items()}
+        self.expected = {
+            name: {key: value.dtype for key, value in held.items()} for name, held in parts.items()
+        }
         weights = dict.fromkeys(dict(built.step.backbone.named_parameters()), torch.float32)
-        self.expected["weight"].update({f"backbone.{name}": dtype for name, dtype in weights.items()})
+        self.expected["weight"].update(
+            {f"backbone.{name}": dtype for name, dtype in weights.items()}
+        )
         if _ours(run.optim.rule):
             moment = DTYPES[run.precision.optimizer]
             self.expected["optimizer"] = {
-                name: moment if value.ndim else value.dtype for name, value in parts["optimizer"].items()
+                name: moment if value.ndim else value.dtype
+                for name, value in parts["optimizer"].items()
             }
         if _ours(run.average):
             self.expected["average"] = {
@@ -142,18 +170,26 @@ class DtypeDrift:
             }
 
     def found(self) -> str:
-        """What has drifted, in a sentence; empty if nothing has. Only dtypes are looked at: no device is waited for."""
+        """What has drifted, in a sentence; empty if nothing has. Only dtypes are looked at: no
+        device is waited for."""
         for part, held in self._parts().items():
             for name, value in held.items():
                 expected = self.expected[part].get(name, value.dtype)
                 if value.dtype != expected:
-                    return f"the {part} {name} is {_word(value.dtype)}, the description says {_word(expected)}"
+                    return (
+                        f"the {part} {name} is {_word(value.dtype)}, the description says"
+                        f" {_word(expected)}"
+                    )
         return self._unstorable()
 
     def _parts(self) -> dict[str, Mapping[str, Tensor]]:
         built = self.built
         weights = dict(built.step.named_parameters())
-        return {"weight": weights, "optimizer": built.optimizer.state(), "average": built.average.state()}
+        return {
+            "weight": weights,
+            "optimizer": built.optimizer.state(),
+            "average": built.average.state(),
+        }
 
     @torch.no_grad()
     def _unstorable(self) -> str:
@@ -166,7 +202,8 @@ class DtypeDrift:
         if torch.equal(values.to(dtype).to(values.dtype), values):
             return ""
         return (
-            f"the weight {name} has values that {_word(dtype)} cannot hold, and the description says that it is stored so"
+            f"the weight {name} has values that {_word(dtype)} cannot hold, and the description"
+            " says that it is stored so"
         )
 
 
@@ -181,7 +218,8 @@ def _word(dtype: torch.dtype) -> str:
 # --------------------------------------------------------------------------------------------------
 # At the end of a run: is its loss lower than at its beginning, by more than chance?
 #
-# A denoiser begins by predicting nothing, whatever it is shown: the first losses are those of that prediction.
+# A denoiser begins by predicting nothing, whatever it is shown: the first losses are those of that
+# prediction.
 
 
 FIRST = 0.02  # share of the steps, of which the learning rate is hardly warm
@@ -191,12 +229,15 @@ ERRORS = 3.0  # standard errors between the means that are more than chance
 
 
 def nothing_learned(losses: Sequence[float]) -> str:
-    """What of the losses of all steps says that nothing was learned, in a sentence; empty if something was, or if there are
-    too few to tell."""
+    """What of the losses of all steps says that nothing was learned, in a sentence; empty if
+    something was, or if there are too few to tell."""
     count = len(losses)
     if count < 5 * FEWEST:
         return ""
-    first, last = losses[: max(FEWEST, int(FIRST * count))], losses[-max(FEWEST, int(LAST * count)) :]
+    first, last = (
+        losses[: max(FEWEST, int(FIRST * count))],
+        losses[-max(FEWEST, int(LAST * count)) :],
+    )
     first, last = ([loss for loss in part if math.isfinite(loss)] for part in (first, last))
     if min(len(first), len(last)) < 2:
         return ""
@@ -204,8 +245,9 @@ def nothing_learned(losses: Sequence[float]) -> str:
     if fmean(first) - fmean(last) > ERRORS * error:
         return ""
     return (
-        f"the last losses, {fmean(last):.4f} on average, are not below the first, {fmean(first):.4f}, by more than chance "
-        f"({ERRORS:g} standard errors of {error:.2g}): nothing was learned that the loss would show"
+        f"the last losses, {fmean(last):.4f} on average, are not below the first,"
+        f" {fmean(first):.4f}, by more than chance ({ERRORS:g} standard errors of {error:.2g}):"
+        " nothing was learned that the loss would show"
     )
 
 
@@ -220,8 +262,8 @@ SETTLED = 10  # losses in a row that are far above: a new level, and no spike
 
 
 class LossSpike:
-    """Mean and mean deviation of the losses that were no spikes. Equal losses give equal answers: a resumed run, which is
-    told its former losses, judges as an unbroken one does."""
+    """Mean and mean deviation of the losses that were no spikes. Equal losses give equal answers: a
+    resumed run, which is told its former losses, judges as an unbroken one does."""
 
     def __init__(self) -> None:
         self.terms: Hashable = None
@@ -243,7 +285,8 @@ class LossSpike:
         return self.limit if terms == self.terms else math.inf
 
     def take(self, loss: float, terms: Hashable, limit: float | None = None) -> bool:
-        """Is this the first step of a spike? `limit`: the one that the step was held to, where it was held to one."""
+        """Is this the first step of a spike? `limit`: the one that the step was held to, where it
+        was held to one."""
         if terms != self.terms:
             self.terms = terms
             self.restart()
@@ -256,7 +299,9 @@ class LossSpike:
             return self.series == 1
         self.count, self.series = self.count + 1, 0
         share = 1 / min(self.count, HORIZON)
-        self.deviation += share * (abs(loss - self.mean) - self.deviation) if self.count > 1 else 0.0
+        self.deviation += (
+            share * (abs(loss - self.mean) - self.deviation) if self.count > 1 else 0.0
+        )
         self.mean += share * (loss - self.mean)
         return False
 
@@ -288,13 +333,16 @@ RECORD_SECONDS = 1.0  # that a line waits to be written with others
 TELLING = 2.0  # seconds of steps before a time left is told
 
 
-Taken = tuple[Look, ReadLater | None]  # a look, with its count of stalled updates, which the next step drops
+# a look, with its count of stalled updates, which the next step drops
+Taken = tuple[Look, ReadLater | None]
 
 
 class Behind:
-    """Looks whose numbers are at hand: each at once on a CPU; elsewhere the one before, and at the end all.
+    """Looks whose numbers are at hand: each at once on a CPU; elsewhere the one before, and at the
+    end all.
 
-    Whoever asks a device for the numbers of the step that it is just taking keeps it from being given the next one."""
+    Whoever asks a device for the numbers of the step that it is just taking keeps it from being
+    given the next one."""
 
     def __init__(self) -> None:
         self.waiting: list[Taken] = []
@@ -310,7 +358,8 @@ class Behind:
 
     def known(self) -> list[Taken]:
         """Those that somebody has waited for already: a step that was saved, say."""
-        return self._first(sum(look.check.settled for look, _ in self.waiting))  # the last one at most is not
+        # the last one at most is not
+        return self._first(sum(look.check.settled for look, _ in self.waiting))
 
     def _first(self, count: int) -> list[Taken]:
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
@@ -354,17 +403,21 @@ class Averager:
 
 
 class Recorder(Averager):
-    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write again.
+    """record.jsonl: one line every few steps; a resumed run drops the lines that it will write
+    again.
 
-    What is to be written waits a second at most, and is written before every checkpoint and at the end (`flush`): what a
-    killed process had not written was not saved either, and the run that resumes writes it again.
+    What is to be written waits a second at most, and is written before every checkpoint and at the
+    end (`flush`): what a killed process had not written was not saved either, and the run that
+    resumes writes it again.
     """
 
     def __init__(self, path: Path, from_images: int, every: int = RECORD_EVERY) -> None:
         super().__init__(every)
         self.path = path
-        self.faults = keep_records(path, lambda line: _images(line) <= from_images)  # what was wrong, in sentences
-        self.steps, self.resumed = path.with_suffix(".steps"), False  # one float64 a step: what a line is the mean of
+        # what was wrong, in sentences
+        self.faults = keep_records(path, lambda line: _images(line) <= from_images)
+        # one float64 a step: what a line is the mean of
+        self.steps, self.resumed = path.with_suffix(".steps"), False
         self.losses, self.lines = array("d"), list[dict[str, Any]]()  # not yet written
         self.written = time.monotonic()
 
@@ -372,7 +425,10 @@ class Recorder(Averager):
         if not self.resumed:
             self.resume(look.images // look.built.run.budget.batch - 1)
         super().__call__(look)
-        if time.monotonic() - self.written > RECORD_SECONDS or look.images >= look.built.run.budget.images:
+        if (
+            time.monotonic() - self.written > RECORD_SECONDS
+            or look.images >= look.built.run.budget.images
+        ):
             self.write_out()
 
     def take(self, look: Look, stalled: ReadLater | None) -> None:
@@ -380,7 +436,8 @@ class Recorder(Averager):
         super().take(look, stalled)
 
     def resume(self, steps: int) -> None:
-        """Take up the steps since the last line, so that the next one is what an unbroken run would write."""
+        """Take up the steps since the last line, so that the next one is what an unbroken run would
+        write."""
         self.resumed, kept = True, array("d")
         try:
             whole = read_regular(self.steps, follow=False)[: 8 * steps]
@@ -423,8 +480,8 @@ def _images(line: dict[str, Any]) -> float:
 class ProgressLine:
     """One line on stderr with what is left: rewritten on a screen, now and then in a log.
 
-    The speed is that of training, as the result tells it; what is left is by the clock on the wall, saving and drawing
-    included.
+    The speed is that of training, as the result tells it; what is left is by the clock on the wall,
+    saving and drawing included.
     """
 
     def __init__(self, label: str, start_images: int, quiet: bool = False) -> None:
@@ -447,12 +504,19 @@ class ProgressLine:
         if not last and now - self.shown < (0.5 if self.screen else 15.0):
             return
         self.shown = now
-        pace, speed = (images - self.start_images) / max(now - self.begun, 1e-9), look.check.after.images_per_second or 0.0
+        pace, speed = (
+            (images - self.start_images) / max(now - self.begun, 1e-9),
+            look.check.after.images_per_second or 0.0,
+        )
         known = last or (pace and now - self.begun >= TELLING)
-        left = clock(self.countdown.tell((total - images) / max(pace, 1e-9), now) if not last else 0.0) if known else "?"
+        left = (
+            clock(self.countdown.tell((total - images) / max(pace, 1e-9), now) if not last else 0.0)
+            if known
+            else "?"
+        )
         text = (
-            f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f}, {speed:,.1f} images/s, "
-            f"{left} left"
+            f"{self.label}: {min(images, total):,} of {total:,} images, loss {self.loss:.4f},"
+            f" {speed:,.1f} images/s, {left} left"
         )
         end = "\n" if last or not self.screen else ""
         print(f"\r\x1b[2K{text}" if self.screen else text, end=end, file=sys.stderr, flush=True)
@@ -461,7 +525,9 @@ class ProgressLine:
 class Every:
     """Call `act` whenever another stretch of images was seen, and at the end if asked."""
 
-    def __init__(self, images: int, act: Callable[[Look], None], from_images: int = 0, at_end: bool = False) -> None:
+    def __init__(
+        self, images: int, act: Callable[[Look], None], from_images: int = 0, at_end: bool = False
+    ) -> None:
         self.images, self.act, self.at_end = images, act, at_end
         self.next = (from_images // images + 1) * images
 
@@ -473,12 +539,15 @@ class Every:
 
 
 # --------------------------------------------------------------------------------------------------
-# The sentinels of a run: an observer that asks them after every step, and the limit that the loop holds a step to.
+# The sentinels of a run: an observer that asks them after every step, and the limit that the loop
+# holds a step to.
 #
-# They read what the step's check has sent to the host already, one step late where there is a device: nobody waits for them.
+# They read what the step's check has sent to the host already, one step late where there is a
+# device: nobody waits for them.
 
 
-REPLAYED = 4096  # losses that a resumed run is told again: what lies before them is forgotten eighty times over
+# losses that a resumed run is told again: what lies before them is forgotten eighty times over
+REPLAYED = 4096
 BEFORE = 7  # steps before those to blame that a roll-back leaves out with them
 MOST_ROLL_BACKS = 3
 
@@ -491,9 +560,18 @@ class Sentinels:
     def __init__(self, built: Built, folder: RunFolder, state: State, events: RunEvents) -> None:
         self.built, self.events, self.behind = built, events, Behind()
         self.batch, self.skips = built.run.budget.batch, built.system.on_alarm == "skip"
-        self.left_out: list[Stretch] = json.loads(of_first(json.dumps(left_out(events.read())), built.ranks))
-        self.spike, self.dead, self.stalled, self.drift = LossSpike(), DeadGradients(), StalledUpdates(), DtypeDrift(built)
-        losses = list(step_losses(folder)[: state.images // self.batch]) if built.ranks.first else []
+        self.left_out: list[Stretch] = json.loads(
+            of_first(json.dumps(left_out(events.read())), built.ranks)
+        )
+        self.spike, self.dead, self.stalled, self.drift = (
+            LossSpike(),
+            DeadGradients(),
+            StalledUpdates(),
+            DtypeDrift(built),
+        )
+        losses = (
+            list(step_losses(folder)[: state.images // self.batch]) if built.ranks.first else []
+        )
         first = max(0, len(losses) - REPLAYED)
         told: list[float] = json.loads(of_first(json.dumps(losses[first:]), built.ranks))
         for number, loss in enumerate(told, first):
@@ -515,14 +593,27 @@ class Sentinels:
     def _take(self, look: Look, stalled: ReadLater | None) -> None:
         images, numbers = look.images, look.numbers
         began = images - self.batch
-        limit = look.check.most if self.skips else self.spike.limit_for(self._terms(began))  # on a device a step older
+        # on a device a step older
+        limit = look.check.most if self.skips else self.spike.limit_for(self._terms(began))
         if self._judged(numbers.total, began, limit):
-            why = f"the loss is {numbers.total:.4g}, above {limit:.4g}, and was {self.spike.mean:.4g} on average"
-            sound(Alarm("loss spike", images, why, began, look.check.left_out), self.built, self.events)
+            why = (
+                f"the loss is {numbers.total:.4g}, above {limit:.4g}, and was {self.spike.mean:.4g}"
+                " on average"
+            )
+            sound(
+                Alarm("loss spike", images, why, began, look.check.left_out),
+                self.built,
+                self.events,
+            )
         if not self._is_left_out(began) and self.dead.take(numbers.norm):
             why = f"the gradient has been nothing for {STEPS} steps"
-            sound(Alarm("dead gradients", images, why, max(0, images - STEPS * self.batch)), self.built, self.events)
-        if stalled is not None and self.built.run.precision.rounding == "nearest":  # else others of their size moved
+            sound(
+                Alarm("dead gradients", images, why, max(0, images - STEPS * self.batch)),
+                self.built,
+                self.events,
+            )
+        # else others of their size moved
+        if stalled is not None and self.built.run.precision.rounding == "nearest":
             share = stalled_share(stalled.read())
             if self.stalled.take(share):
                 why = f"{share:.0%} of the updates round to nothing, more than {MOST:.0%}"
@@ -548,19 +639,24 @@ def left_out(events: list[dict[str, Any]]) -> list[Stretch]:
     """Stretches of a run that roll-backs have left out."""
     backs = [event for event in events if event["event"] == ROLLED_BACK]
     stretches = [[back.get("from"), back.get("until")] for back in backs]
-    return [[begin, end] for begin, end in stretches if isinstance(begin, int) and isinstance(end, int)]
+    return [
+        [begin, end] for begin, end in stretches if isinstance(begin, int) and isinstance(end, int)
+    ]
 
 
 def roll_back(alarm: Alarm, batch: int, folder: RunFolder, events: RunEvents) -> str:
-    """Remove the checkpoints that the steps to blame have reached, and note which steps are to be left out; in words.
+    """Remove the checkpoints that the steps to blame have reached, and note which steps are to be
+    left out; in words.
 
-    In this order: killed in between, the run comes to the same alarm again and rolls back again. The steps before are the
-    same, to the bit, whichever checkpoint they are taken from: so is the run that comes out."""
+    In this order: killed in between, the run comes to the same alarm again and rolls back again.
+    The steps before are the same, to the bit, whichever checkpoint they are taken from: so is the
+    run that comes out."""
     assert alarm.first is not None
     former = len(left_out(events.read()))
     if former >= MOST_ROLL_BACKS:
         raise TrainingFailed(
-            f"{alarm.sentinel} at {alarm.images:,} images: {alarm.why}; the run was rolled back {former} times before",
+            f"{alarm.sentinel} at {alarm.images:,} images: {alarm.why}; the run was rolled back"
+            f" {former} times before",
             "it does not get past this: lower optim.lr, or look at the data of these steps",
         )
     begin = max(0, alarm.first - BEFORE * batch)
@@ -570,11 +666,17 @@ def roll_back(alarm: Alarm, batch: int, folder: RunFolder, events: RunEvents) ->
     good = [int(path.name) for path in checkpoint.listing(folder.checkpoints)]
     to = max(good, default=0)
     steps = (alarm.images - begin) // batch
-    facts = {"sentinel": alarm.sentinel, "why": alarm.why, "to": to, "from": begin, "until": alarm.images}
+    facts = {
+        "sentinel": alarm.sentinel,
+        "why": alarm.why,
+        "to": to,
+        "from": begin,
+        "until": alarm.images,
+    }
     events.write(ROLLED_BACK, alarm.images, facts)
     return (
-        f"{alarm.sentinel} at {alarm.images:,} images: {alarm.why}; rolled back to {to:,} images; the {steps} steps from "
-        f"{begin:,} images on are left out"
+        f"{alarm.sentinel} at {alarm.images:,} images: {alarm.why}; rolled back to {to:,} images;"
+        f" the {steps} steps from {begin:,} images on are left out"
     )
 
 
@@ -590,14 +692,19 @@ def step_losses(folder: RunFolder) -> "array[float]":
 
 
 def disturbances(built: Built, folder: RunFolder, events: RunEvents) -> dict[str, Any]:
-    """What a result says of a run that was not left alone or has learned nothing; of all others nothing."""
+    """What a result says of a run that was not left alone or has learned nothing; of all others
+    nothing."""
     lines, run = events.read(), built.run
     alarms: dict[str, int] = {}
     for line in lines:
         if line["event"] == ALARM:
             alarms[str(line.get("sentinel"))] = alarms.get(str(line.get("sentinel")), 0) + 1
     last = run.budget.images - run.budget.batch
-    same = built.weights(0).keys() == built.weights(last).keys() and len(built.phases) == 1 and run.start.kind == "fresh"
+    same = (
+        built.weights(0).keys() == built.weights(last).keys()
+        and len(built.phases) == 1
+        and run.start.kind == "fresh"
+    )
     nothing = nothing_learned(step_losses(folder)) if same else ""
     facts = {"alarms": alarms, "rolled_back": left_out(lines), "nothing_learned": nothing}
     return {name: fact for name, fact in facts.items() if fact}

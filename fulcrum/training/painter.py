@@ -32,7 +32,8 @@ from fulcrum.training.model.transformer import Backbone, ReadText
 
 
 class KnownPrompts:
-    """Answers as the text encoder does, for these prompts and the empty one. Each was read alone."""
+    """Answers as the text encoder does, for these prompts and the empty one. Each was read
+    alone."""
 
     def __init__(self, text: TextEncoder, prompts: Sequence[str]) -> None:
         self.tokens: dict[str, Tensor] = {}  # prompt -> (L, E), on the host
@@ -55,13 +56,15 @@ class KnownPrompts:
 
 
 # --------------------------------------------------------------------------------------------------
-# A denoiser that has read its prompts: velocities of a batch at every step of a sampler, texts read once.
+# A denoiser that has read its prompts: velocities of a batch at every step of a sampler, texts read
+# once.
 #
 # B pictures, C channels, h, w latent rows and columns, L text tokens, E text width
 
 
-# With the prompt and without in one batch while it has fewer image tokens than this, on a CPU: 1.8 times faster for one
-# picture of 16 tokens, 1.3 for eight, 0.75 for 64, where it also pads the empty prompt (docs/decisions/0039-drawing.md).
+# With the prompt and without in one batch while it has fewer image tokens than this, on a CPU: 1.8
+# times faster for one picture of 16 tokens, 1.3 for eight, 0.75 for 64, where it also pads the
+# empty prompt (docs/decisions/0039-drawing.md).
 JOINED_TOKENS = 1024
 Encoded = tuple[Tensor, Tensor]  # emb (B, L, E), mask (B, L)
 
@@ -78,7 +81,8 @@ class PromptedDenoiser:
         empty: Encoded,
         keep: Tensor | None,
     ) -> None:
-        """`frozen`: the same backbone, where it may be run so; `keep` (B, K): what a routed pass keeps in the span."""
+        """`frozen`: the same backbone, where it may be run so; `keep` (B, K): what a routed pass
+        keeps in the span."""
         self.backbone, self.frozen, self.predict, self.keep = backbone, frozen, predict, keep
         self.prompts = prompts
         self.empty = tuple(part.expand(len(prompts[0]), *part.shape[1:]) for part in empty)
@@ -133,16 +137,18 @@ def one_time(t: Tensor) -> bool:
 
 
 BATCH = 32  # pictures at a time, at most
-BATCH_TOKENS = 1024  # image tokens at a time, at most, on a CPU: what its cache holds; one picture at least
+# image tokens at a time, at most, on a CPU: what its cache holds; one picture at least
+BATCH_TOKENS = 1024
 LENGTH = 64  # text tokens of a steady batch, or a multiple of it
 
 
 class Painter:
-    """Draws with given weights, through the codec among them if it was trained. Each picture has its own noise, keyed by
-    (seed, its index).
+    """Draws with given weights, through the codec among them if it was trained. Each picture has
+    its own noise, keyed by (seed, its index).
 
-    How sums are split, and so their last bits, follows the shapes. A request is drawn as it comes: a picture alone and in
-    company differs by 1/255 at most. Steady batches all have one shape on a CPU, padded: not by a bit. Studies ask for it.
+    How sums are split, and so their last bits, follows the shapes. A request is drawn as it comes:
+    a picture alone and in company differs by 1/255 at most. Steady batches all have one shape on a
+    CPU, padded: not by a bit. Studies ask for it.
     """
 
     def __init__(
@@ -156,16 +162,24 @@ class Painter:
         negative: str = "",
         solver: str = "euler",
     ) -> None:
-        """`size` is (H, W) of the pictures, else squares of the run's own; `negative` stands for the empty prompt."""
+        """`size` is (H, W) of the pictures, else squares of the run's own; `negative` stands for
+        the empty prompt."""
         self.negative, self.solver = negative, SOLVERS[solver]
-        self.system = (system or System()).model_copy(update={"recompute": "none", "compile": False})
+        self.system = (system or System()).model_copy(
+            update={"recompute": "none", "compile": False}
+        )
         self.device = self.system.device
         self.run, self.text = run, settled(text, self.device)
         self.cells = cells(run, size or (run.data.size, run.data.size))
-        plain = put(run, "model.learned", AllWeights())  # what learned beside a layer is merged into it
+        # what learned beside a layer is merged into it
+        plain = put(run, "model.learned", AllWeights())
         step = build(plain, 0, self.system)
         fill(step, weights)
-        self.codec = settled(codec, self.device) if step.codec is None else step.codec.eval().requires_grad_(False)
+        self.codec = (
+            settled(codec, self.device)
+            if step.codec is None
+            else step.codec.eval().requires_grad_(False)
+        )
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         if self.device == "cpu":
             self.backbone.run_block = FrozenRunner()
@@ -177,17 +191,36 @@ class Painter:
     @classmethod
     def of(cls, built: Built) -> "Painter":
         """A painter with the weights that a built run draws with now."""
-        return cls(built.run, drawn_weights(built.step, built.average), built.feed.codec(), built.feed.text(), built.system)
+        return cls(
+            built.run,
+            drawn_weights(built.step, built.average),
+            built.feed.codec(),
+            built.feed.text(),
+            built.system,
+        )
 
     @torch.no_grad()
-    def latents(self, prompts: Sequence[str], seed: int, index: np.ndarray, steady: bool = False) -> Tensor:
+    def latents(
+        self, prompts: Sequence[str], seed: int, index: np.ndarray, steady: bool = False
+    ) -> Tensor:
         """(B, C, h, w) for B prompts; `index` (B,) chooses the noises."""
-        noise = keyed_noise.normal(seed, "sample", index, (self.run.encode.codec.channels, *self.cells))
+        noise = keyed_noise.normal(
+            seed, "sample", index, (self.run.encode.codec.channels, *self.cells)
+        )
         noise = moved(noise * self.run.flow.noise_scale, self.device)
         prompts, _ = readable(self.text, prompts)  # who asked is told of what was cut
-        texts = self.encoded_alone(prompts) if steady else moved(self.text.encode(prompts), self.device)
-        denoise = PromptedDenoiser(self.backbone, self.frozen, self.predict, texts, self.empty, self.keep(seed, index))
-        return self.solver(lambda x, t: self.guide(denoise, x, t), noise, self.run.sample.steps, self.run.sample.shift)
+        texts = (
+            self.encoded_alone(prompts) if steady else moved(self.text.encode(prompts), self.device)
+        )
+        denoise = PromptedDenoiser(
+            self.backbone, self.frozen, self.predict, texts, self.empty, self.keep(seed, index)
+        )
+        return self.solver(
+            lambda x, t: self.guide(denoise, x, t),
+            noise,
+            self.run.sample.steps,
+            self.run.sample.shift,
+        )
 
     def sampling(self, guidance: float | None = None, steps: int | None = None) -> "Painter":
         """The same weights, drawn with another guidance or another number of steps."""
@@ -199,12 +232,14 @@ class Painter:
         guide = other.run.sample.guide
         if self.negative and guide.kind == "routed":
             raise BadInput(
-                "A negative prompt has no effect: this run is guided by its own routed pass, not away from a prompt.",
+                "A negative prompt has no effect: this run is guided by its own routed pass, not"
+                " away from a prompt.",
                 "Leave --negative out.",
             )
         if self.negative and getattr(guide, "scale", 1.0) == 1:
             raise BadInput(
-                "A negative prompt has no effect at guidance 1.", "Use e.g. --guidance 3, or leave --negative out."
+                "A negative prompt has no effect at guidance 1.",
+                "Use e.g. --guidance 3, or leave --negative out.",
             )
         other.guide = guide.build(Context(other.run, 0, self.system))
         return other
@@ -227,7 +262,8 @@ class Painter:
         return emb, mask
 
     def encoded_alone(self, prompts: Sequence[str]) -> Encoded:
-        """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its longest neighbour's."""
+        """emb (B, L, E) and mask (B, L), each prompt read alone and padded: its length is not its
+        longest neighbour's."""
         alone = [moved(self.text.encode([prompt]), self.device) for prompt in prompts]
         length = -(-max(mask.shape[1] for _, mask in alone) // LENGTH) * LENGTH
         return (
@@ -236,24 +272,34 @@ class Painter:
         )
 
     def keep(self, seed: int, index: np.ndarray) -> Tensor | None:
-        """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every step: a picture's own,
-        whatever else is in its batch. None where the run's route keeps all."""
+        """(B, K) tokens of each picture that a routed pass keeps in the span, the same at every
+        step: a picture's own, whatever else is in its batch. None where the run's route keeps
+        all."""
         rows, columns = (side // self.run.model.patch for side in self.cells)
         need = route_of(self.run).draws((rows, columns)).get("keep")
         return None if need is None else moved(need.make(seed, "sample keep", index), self.device)
 
     def pictures(
-        self, prompts: Sequence[str], seed: int, index: np.ndarray | None = None, steady: bool = False
+        self,
+        prompts: Sequence[str],
+        seed: int,
+        index: np.ndarray | None = None,
+        steady: bool = False,
     ) -> Iterator[Tensor]:
         """uint8 pictures (B, 3, H, W) on the CPU, a batch at a time."""
         index = np.arange(len(prompts)) if index is None else index
         for first in range(0, len(prompts), self.rows):
-            wanted, chosen = list(prompts[first : first + self.rows]), index[first : first + self.rows]
+            wanted, chosen = (
+                list(prompts[first : first + self.rows]),
+                index[first : first + self.rows],
+            )
             count = len(wanted)
             more = self.rows - count if steady and self.device == "cpu" else 0
             chosen = np.concatenate([chosen, chosen[-1:].repeat(more)])
             with torch.no_grad():
-                pixels = self.codec.decode(self.latents(wanted + wanted[-1:] * more, seed, chosen, steady))[:count]
+                pixels = self.codec.decode(
+                    self.latents(wanted + wanted[-1:] * more, seed, chosen, steady)
+                )[:count]
             yield ((pixels.clamp(-1, 1) + 1) * 127.5).round().to("cpu", torch.uint8)
 
 

@@ -19,19 +19,25 @@ from fulcrum.spec.errors import BadInput, shown
 from fulcrum.training.painter import Painter
 
 # --------------------------------------------------------------------------------------------------
-# The size that a person asks a picture to have: WIDTHxHEIGHT as a text, or the numbers (height, width). No torch.
+# The size that a person asks a picture to have: WIDTHxHEIGHT as a text, or the numbers (height,
+# width). No torch.
 
 
 MOST_PIXELS = 8192  # of a drawn picture's side
 
 
 def picture_size(asked: object) -> tuple[int, int]:
-    """(H, W) of "48x32", which is wide, or of (32, 48), which is the same: arrays name their rows first."""
+    """(H, W) of "48x32", which is wide, or of (32, 48), which is the same: arrays name their rows
+    first."""
     if isinstance(asked, str):
         sides = re.fullmatch("([0-9]{1,5})[xX]([0-9]{1,5})", asked)
         size = (int(sides[2]), int(sides[1])) if sides else (0, 0)
     else:
-        whole = isinstance(asked, Sequence) and len(asked) == 2 and all(type(side) is int for side in asked)
+        whole = (
+            isinstance(asked, Sequence)
+            and len(asked) == 2
+            and all(type(side) is int for side in asked)
+        )
         size = (asked[0], asked[1]) if whole else (0, 0)  # type: ignore[index]
     if not 0 < min(size) <= max(size) <= MOST_PIXELS:
         raise BadInput(
@@ -43,7 +49,8 @@ def picture_size(asked: object) -> tuple[int, int]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures as files and as parts of a page: they say how they were drawn, and never take another's place.
+# Pictures as files and as parts of a page: they say how they were drawn, and never take another's
+# place.
 #
 # B pictures, H, W pixels.
 
@@ -54,7 +61,11 @@ CAPTION_LINES = 6  # under a picture of a sheet
 def to_image(picture: Tensor, scale: int = 1) -> Image.Image:
     """One uint8 picture (3, H, W), enlarged without smoothing: pixels are what was drawn."""
     image = Image.fromarray(np.ascontiguousarray(picture.permute(1, 2, 0).numpy()))
-    return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST) if scale > 1 else image
+    return (
+        image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+        if scale > 1
+        else image
+    )
 
 
 def data_uri(picture: Tensor) -> str:
@@ -67,13 +78,16 @@ def png(image: Image.Image, facts: Mapping[str, object]) -> bytes:
     """A PNG that says what it shows: each fact is a text of its own, in any script."""
     notes, stream = PngInfo(), io.BytesIO()
     for name, value in facts.items():
-        text = str(value).encode("utf-8", "backslashreplace").decode()  # a shell may hand over bytes that are no text
+        # a shell may hand over bytes that are no text
+        text = str(value).encode("utf-8", "backslashreplace").decode()
         notes.add_itxt(name, text.replace("\0", "\\0"))
     image.save(stream, "PNG", pnginfo=notes)
     return stream.getvalue()
 
 
-def save_picture(picture: Tensor, folder: Path, name: str, facts: Mapping[str, object], scale: int) -> Path:
+def save_picture(
+    picture: Tensor, folder: Path, name: str, facts: Mapping[str, object], scale: int
+) -> Path:
     """Under this name, or the next free number of it. Returns where."""
     with explained("write to", folder):
         return write_new(folder / f"{name}.png", png(to_image(picture, scale), facts))
@@ -84,7 +98,9 @@ def file_words(prompt: str) -> str:
     return "-".join(re.findall("[a-z]+", prompt.lower()))[:48].strip("-") or "empty"
 
 
-def sheet_of(pictures: Sequence[Tensor], captions: Sequence[str], columns: int, scale: int = 4) -> Image.Image:
+def sheet_of(
+    pictures: Sequence[Tensor], captions: Sequence[str], columns: int, scale: int = 4
+) -> Image.Image:
     """All pictures on one sheet, each over its caption."""
     images = [to_image(picture, scale) for picture in pictures]
     cells = list(zip(images, captions, strict=True))
@@ -92,8 +108,11 @@ def sheet_of(pictures: Sequence[Tensor], captions: Sequence[str], columns: int, 
     return captioned_sheet(rows, min(columns, len(cells)), 0, CAPTION_LINES)
 
 
-def save_sheet(pictures: Sequence[Tensor], captions: Sequence[str], path: Path, columns: int, scale: int = 4) -> Path:
-    """A sheet as a file that is replaced when it is drawn again: a run that resumes draws its previews anew."""
+def save_sheet(
+    pictures: Sequence[Tensor], captions: Sequence[str], path: Path, columns: int, scale: int = 4
+) -> Path:
+    """A sheet as a file that is replaced when it is drawn again: a run that resumes draws its
+    previews anew."""
     stream = io.BytesIO()
     sheet_of(pictures, captions, columns, scale).save(stream, "PNG")
     with explained("write", path):
@@ -103,7 +122,8 @@ def save_sheet(pictures: Sequence[Tensor], captions: Sequence[str], path: Path, 
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures side by side: the same prompts and noises through several runs, guidances and numbers of steps.
+# Pictures side by side: the same prompts and noises through several runs, guidances and numbers of
+# steps.
 
 
 COLUMNS, HEADS = 4, 5  # of a sheet without variants; lines under a picture of one with them
@@ -137,10 +157,16 @@ class PictureRequest(NamedTuple):
 def rows_of(prompts: Sequence[str], seeds: Sequence[int], count: int) -> list[PictureRequest]:
     """Every prompt `count` times, with each seed."""
     wanted = [prompt for prompt in prompts for _ in range(count)]
-    return [PictureRequest(prompt, seed, number) for seed in seeds for number, prompt in enumerate(wanted)]
+    return [
+        PictureRequest(prompt, seed, number)
+        for seed in seeds
+        for number, prompt in enumerate(wanted)
+    ]
 
 
-def drawn(variant: Variant, rows: Sequence[PictureRequest], progress: Callable[[int], None] | None = None) -> list[Tensor]:
+def drawn(
+    variant: Variant, rows: Sequence[PictureRequest], progress: Callable[[int], None] | None = None
+) -> list[Tensor]:
     """uint8 pictures (3, H, W), one for each row; `progress` hears how many there are."""
     pictures: list[Tensor] = []
     try:
@@ -168,7 +194,10 @@ def variants_of(
 
 def file_ending(variant: Variant, variants: Sequence[Variant]) -> str:
     """What tells the files of one variant from those of the others."""
-    several = {field: len({getattr(one, field) for one in variants}) > 1 for field in ("key", "guidance", "steps")}
+    several = {
+        field: len({getattr(one, field) for one in variants}) > 1
+        for field in ("key", "guidance", "steps")
+    }
     return "".join(
         (
             f"-{variant.key[:8]}" if several["key"] else "",
@@ -179,9 +208,16 @@ def file_ending(variant: Variant, variants: Sequence[Variant]) -> str:
 
 
 def picture_facts(
-    variant: Variant, row: PictureRequest, picture: Tensor, scale: int, negative: str, solver: str, at: int | None
+    variant: Variant,
+    row: PictureRequest,
+    picture: Tensor,
+    scale: int,
+    negative: str,
+    solver: str,
+    at: int | None,
 ) -> dict[str, object]:
-    """What a PNG says of itself: all that it takes to draw it again. `at`: images after which its weights were kept."""
+    """What a PNG says of itself: all that it takes to draw it again. `at`: images after which its
+    weights were kept."""
     return {
         "prompt": row.prompt,
         **({"negative": negative} if negative else {}),
@@ -200,24 +236,34 @@ def picture_facts(
 
 
 def comparison_sheet(
-    variants: Sequence[Variant], rows: Sequence[PictureRequest], pictures: Sequence[Sequence[Tensor]], scale: int
+    variants: Sequence[Variant],
+    rows: Sequence[PictureRequest],
+    pictures: Sequence[Sequence[Tensor]],
+    scale: int,
 ) -> Image.Image:
-    """Of one variant the pictures over their prompts; of several one column each, one row for each prompt and seed. The
-    first ones, where there are very many."""
+    """Of one variant the pictures over their prompts; of several one column each, one row for each
+    prompt and seed. The first ones, where there are very many."""
     rows = rows[: max(1, MOST_SHOWN // len(variants))]
     if len(variants) == 1:
         numbered = any(row.number for row in rows)
-        captions = [f"{row.prompt}\nseed {row.seed}" + (f", picture {row.number}" if numbered else "") for row in rows]
+        captions = [
+            f"{row.prompt}\nseed {row.seed}" + (f", picture {row.number}" if numbered else "")
+            for row in rows
+        ]
         return sheet_of(pictures[0][: len(rows)], captions, COLUMNS, scale)
     named = len({variant.key for variant in variants}) > 1
     heads = [
-        f"guidance {variant.guidance:g}, {variant.steps} steps" + (f"\n{variant.key[:8]} {variant.name}" if named else "")
+        f"guidance {variant.guidance:g}, {variant.steps} steps"
+        + (f"\n{variant.key[:8]} {variant.name}" if named else "")
         for variant in variants
     ]
     cells = [
         (
             f"{row.prompt}  (seed {row.seed}, picture {row.number})",
-            [(to_image(column[place], scale), head) for column, head in zip(pictures, heads, strict=True)],
+            [
+                (to_image(column[place], scale), head)
+                for column, head in zip(pictures, heads, strict=True)
+            ],
         )
         for place, row in enumerate(rows)
     ]

@@ -17,7 +17,8 @@ from fulcrum.spec.record import agree, tree
 from fulcrum.spec.run import SCIENCE, RunSpec
 
 # --------------------------------------------------------------------------------------------------
-# The folder of a run: named by its key, claimed by one process at a time, never overwritten by another run.
+# The folder of a run: named by its key, claimed by one process at a time, never overwritten by
+# another run.
 
 
 LOCK = "lock"
@@ -60,7 +61,9 @@ class RunFolder(NamedTuple):
         return result
 
 
-def description(run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> dict[str, Any]:
+def description(
+    run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]
+) -> dict[str, Any]:
     """What stands in about.json."""
     return {
         "key": key_of(run, seed, user_files),
@@ -74,20 +77,24 @@ def description(run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, s
 
 
 def require_parts(about: Mapping[str, Any]) -> None:
-    """The codec and the text encoder that a run was trained with must be those that would draw with it now."""
+    """The codec and the text encoder that a run was trained with must be those that would draw with
+    it now."""
     parts = [about["run"].get("encode", {}).get(slot, {}) for slot in ("codec", "text")]
     assets = [str(part["asset"]) for part in parts if isinstance(part, dict) and "asset" in part]
     reads = about.get("reads", {})
     for asset in assets:
         if reads.get(f"asset:{asset}") != asset_hash(asset):
             raise BadInput(
-                f"this run was trained with another '{asset}' than the one that this release ships: its pictures "
-                f"would be drawn through a network that it has never seen",
-                "use the release that trained it, or train it anew: the same command makes a run of its own",
+                f"this run was trained with another '{asset}' than the one that this release ships:"
+                " its pictures would be drawn through a network that it has never seen",
+                "use the release that trained it, or train it anew: the same command makes a run of"
+                " its own",
             )
 
 
-def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]) -> RunFolder:
+def open_folder(
+    out: Path, run: RunSpec, seed: int, phrase: str, user_files: Mapping[str, str]
+) -> RunFolder:
     """The folder for this run under `out`; made if new, refused if it holds something else."""
     about = description(run, seed, phrase, user_files)
     key = about["key"]
@@ -97,16 +104,22 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
         same = agree(written.get("run"), about["run"], tree(run, identity=True))
         if written.get("key") != key or not same or written.get("seed") != seed:
             raise BadInput(
-                f"{folder.path} holds another run (key {written.get('key')}, seed {written.get('seed')})",
+                f"{folder.path} holds another run (key {written.get('key')}, seed"
+                f" {written.get('seed')})",
                 "it was renamed or edited by hand: move it away, or choose another --out",
             )
-        if written["run"] != about["run"]:  # the same bytes at another place: draw with those from now on
+        # the same bytes at another place: draw with those from now on
+        if written["run"] != about["run"]:
             write_json(folder.path / "about.json", {**written, "run": about["run"]})
         return folder
     if folder.path.exists() and (
-        not folder.path.is_dir() or any(not path.name.startswith(".about.json.") for path in folder.path.iterdir())
+        not folder.path.is_dir()
+        or any(not path.name.startswith(".about.json.") for path in folder.path.iterdir())
     ):
-        raise BadInput(f"{folder.path} exists and is not the folder of a run", "move it away, or choose another --out")
+        raise BadInput(
+            f"{folder.path} exists and is not the folder of a run",
+            "move it away, or choose another --out",
+        )
     with explained("write to", out, hint="choose another place with --out", kind=BadInput):
         folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.path / "about.json", about)
@@ -114,7 +127,8 @@ def open_folder(out: Path, run: RunSpec, seed: int, phrase: str, user_files: Map
 
 
 def claim(folder: RunFolder, patience: float | None = None) -> AbstractContextManager[None]:
-    """Hold the folder: two processes never train one run. The system lets go when the holder dies, even by kill -9."""
+    """Hold the folder: two processes never train one run. The system lets go when the holder dies,
+    even by kill -9."""
     return locked(
         folder.path / LOCK,
         patience=PATIENCE if patience is None else patience,
@@ -129,7 +143,8 @@ def in_use(folder: RunFolder) -> bool:
 
 
 def tidy(folder: RunFolder) -> None:
-    """Without what a process that was killed as it saved has left: nobody else saves here while we hold the folder."""
+    """Without what a process that was killed as it saved has left: nobody else saves here while we
+    hold the folder."""
     with suppress(OSError):  # a disk that cannot be written is told of by what is written next
         if not folder.checkpoints.is_symlink():
             sweep(folder.checkpoints, fresh=0.0)
@@ -148,9 +163,11 @@ def leave_nothing(folder: RunFolder) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# events.jsonl of a run: what happened to it beside its steps. Its sessions with their machines, alarms, roll-backs.
+# events.jsonl of a run: what happened to it beside its steps. Its sessions with their machines,
+# alarms, roll-backs.
 #
-# A session that resumes takes back the alarms of steps that it will take again. Sessions and roll-backs stay.
+# A session that resumes takes back the alarms of steps that it will take again. Sessions and
+# roll-backs stay.
 
 
 SESSION: Final = "session"
@@ -161,7 +178,8 @@ MOST = 1000  # lines of one session: a run of weeks must not fill a disk with wh
 
 
 class RunEvents:
-    """Written by the first process of a run. A file that cannot be written is told of: the run goes on without it."""
+    """Written by the first process of a run. A file that cannot be written is told of: the run goes
+    on without it."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self.path, self.say = folder / "events.jsonl", say
@@ -179,7 +197,12 @@ class RunEvents:
         if not self.path.exists() and not self.path.is_symlink():
             return
         try:
-            keep_records(self.path, lambda line: _is_event(line) and (line["event"] != ALARM or line["images"] <= images))
+            keep_records(
+                self.path,
+                lambda line: (
+                    _is_event(line) and (line["event"] != ALARM or line["images"] <= images)
+                ),
+            )
         except OSError as error:
             self._tell(error)
 
@@ -194,11 +217,15 @@ class RunEvents:
             self._tell(error)
 
     def _tell(self, error: OSError) -> None:
-        self.say(f"{self.path} cannot be written: {reason(error)}; what happens to this run is not kept there")
+        self.say(
+            f"{self.path} cannot be written: {reason(error)}; what happens to this run is not kept"
+            " there"
+        )
 
 
 def counted_sessions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those whose steps are part of the run: what an earlier session did beyond where a later one began was lost."""
+    """Those whose steps are part of the run: what an earlier session did beyond where a later one
+    began was lost."""
     counted: list[dict[str, Any]] = []
     for event in events:
         if event["event"] == SESSION:
@@ -207,4 +234,8 @@ def counted_sessions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_event(line: Mapping[str, Any]) -> bool:
-    return isinstance(line.get("images"), int) and line.get("event") in (SESSION, ALARM, ROLLED_BACK)
+    return isinstance(line.get("images"), int) and line.get("event") in (
+        SESSION,
+        ALARM,
+        ROLLED_BACK,
+    )

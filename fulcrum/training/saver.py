@@ -25,8 +25,9 @@ from fulcrum.training.run_folder import RunFolder
 # --------------------------------------------------------------------------------------------------
 # When a run is saved: as often as it costs little, or whenever so many images were seen.
 #
-# Wanted whenever a tenth of the budget has passed, and whenever the last checkpoint is a minute old; done if saving has then
-# taken no more than its share of the time, and a little that is always granted; after half an hour done in any case.
+# Wanted whenever a tenth of the budget has passed, and whenever the last checkpoint is a minute
+# old; done if saving has then taken no more than its share of the time, and a little that is always
+# granted; after half an hour done in any case.
 
 
 TENTHS = 10  # checkpoints per budget that are wanted
@@ -36,7 +37,8 @@ GRANTED = 3.0  # seconds beside it: short runs and first checkpoints
 
 
 class SavingTimes:
-    """Many processes agree: now and then on what each has measured, and in between by counting steps."""
+    """Many processes agree: now and then on what each has measured, and in between by counting
+    steps."""
 
     def __init__(
         self,
@@ -46,16 +48,19 @@ class SavingTimes:
         every: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`images` seen so far; a save is wanted whenever a `stretch` of them has passed, or due `every` so many."""
+        """`images` seen so far; a save is wanted whenever a `stretch` of them has passed, or due
+        `every` so many."""
         self.ranks, self.every, self.clock = ranks, every, clock
         self.stretch = stretch if every is None else every
         self.next = (images // self.stretch + 1) * self.stretch
         self.begun = self.last = self.asked = clock()
         self.spent = self.cost = 0.0  # seconds that saving took: in all, and the last time
-        self.steps = self.ask_in = 0  # steps since the ranks agreed, and after how many they do again
+        # steps since the ranks agreed, and after how many they do again
+        self.steps = self.ask_in = 0
 
     def due(self, images: int, writing: bool = False) -> bool:
-        """Is the run to be saved after this step? Asked by all processes after every step; `writing`: one is on its way."""
+        """Is the run to be saved after this step? Asked by all processes after every step;
+        `writing`: one is on its way."""
         passed = images >= self.next
         if passed:
             self.next = (images // self.stretch + 1) * self.stretch
@@ -88,7 +93,8 @@ class SavingTimes:
 
 
 # --------------------------------------------------------------------------------------------------
-# Saves a run while it trains: its state is copied, which training waits for, and a thread writes the copy.
+# Saves a run while it trains: its state is copied, which training waits for, and a thread writes
+# the copy.
 
 
 PATIENCE = 30.0  # seconds that a training which ends by an error waits for what is being written
@@ -97,8 +103,13 @@ Parts = Mapping[str, Mapping[str, Tensor]]
 
 
 def live_parts(built: Built) -> Parts:
-    """The tensors of a run that make its checkpoint, as they are in memory: whole, or this process's rows of them."""
-    return {"model": built.step.state_dict(), "optimizer": built.optimizer.state(), "average": built.average.state()}
+    """The tensors of a run that make its checkpoint, as they are in memory: whole, or this
+    process's rows of them."""
+    return {
+        "model": built.step.state_dict(),
+        "optimizer": built.optimizer.state(),
+        "average": built.average.state(),
+    }
 
 
 @torch.no_grad()
@@ -116,20 +127,25 @@ class Saver:
         self.times = SavingTimes(built.ranks, state.images, stretch, built.system.save_every)
         # A group of its own: what the thread sends must not get between the training's messages.
         patience = timedelta(seconds=built.ranks.timeout)
-        self.group = dist.new_group(backend="gloo", timeout=patience) if built.ranks.size > 1 else None
+        self.group = (
+            dist.new_group(backend="gloo", timeout=patience) if built.ranks.size > 1 else None
+        )
         self.thread: threading.Thread | None = None
         self.failure: BaseException | None = None
-        self.before_saving: Callable[[], None] = lambda: None  # what must be on disk when a checkpoint is
+        # what must be on disk when a checkpoint is
+        self.before_saving: Callable[[], None] = lambda: None
 
     def __call__(self, look: Look) -> None:
         writing = self.thread is not None and self.thread.is_alive()
-        if not writing and look.built.ranks.size == 1:  # many must learn of it together: when they save again
+        # many must learn of it together: when they save again
+        if not writing and look.built.ranks.size == 1:
             self.wait()
         if look.images < look.built.run.budget.images and self.times.due(look.images, writing):
             self.begin(look.built, look.state)
 
     def begin(self, built: Built, state: State) -> None:
-        """Copy the state and let a thread write it; one that is still being written is waited for."""
+        """Copy the state and let a thread write it; one that is still being written is waited
+        for."""
         begun = time.perf_counter()
         self.wait()
         parts = live_parts(built)
@@ -146,7 +162,10 @@ class Saver:
         begun = time.perf_counter()
         self.wait()
         parts = live_parts(built)
-        here = {part: {name: local(value) for name, value in tensors.items()} for part, tensors in parts.items()}
+        here = {
+            part: {name: local(value) for name, value in tensors.items()}
+            for part, tensors in parts.items()
+        }
         self.before_saving()
         self._write(built, state, parts, here)
         self.times.saved(time.perf_counter() - begun)
@@ -166,7 +185,8 @@ class Saver:
             ) from failure
 
     def leave(self) -> None:
-        """The training has failed: what is being written is waited for, but not for ever (another process may be gone)."""
+        """The training has failed: what is being written is waited for, but not for ever (another
+        process may be gone)."""
         if self.thread is not None:
             self.thread.join(PATIENCE)
 
@@ -183,9 +203,12 @@ class Saver:
         if built.ranks.size == 1:
             checkpoint.save(self.folder.checkpoints, Checkpoint(values, key, state, system))
             return
-        from fulcrum.training.sharded_checkpoint import flat, save_sharded  # 4 s to import; one process does without
+        # 4 s to import; one process does without
+        from fulcrum.training.sharded_checkpoint import flat, save_sharded
 
-        save_sharded(self.folder.checkpoints, Checkpoint(parts, key, state, system), flat(values), self.group)
+        save_sharded(
+            self.folder.checkpoints, Checkpoint(parts, key, state, system), flat(values), self.group
+        )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -198,13 +221,19 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
     def require(found: VerifiedCheckpoint) -> None:
         checkpoint.require_same(found, live_parts(built))
 
-    saved = checkpoint.newest(folder.checkpoints, say, built.run.budget.batch, folder.path.name, built.ranks, require)
+    saved = checkpoint.newest(
+        folder.checkpoints, say, built.run.budget.batch, folder.path.name, built.ranks, require
+    )
     if saved is None:
         return State()
     if differences := built.system.differences(saved.system):
-        say("resuming under another system, so results may differ in the last bits: " + "; ".join(differences))
+        say(
+            "resuming under another system, so results may differ in the last bits: "
+            + "; ".join(differences)
+        )
     if built.ranks.size > 1:
-        from fulcrum.training.sharded_checkpoint import load_sharded  # 4 s to import; one process does without
+        # 4 s to import; one process does without
+        from fulcrum.training.sharded_checkpoint import load_sharded
 
         parts = live_parts(built)
         load_sharded(saved, parts)

@@ -14,12 +14,26 @@ from typing import Any, NamedTuple
 
 from fulcrum.files.atomic import write_json
 from fulcrum.spec.edit import key, read_by
-from fulcrum.spec.errors import INTERRUPTED, REQUEUE, BadInput, RankLost, RunFailed, TrainingFailed, first_line
+from fulcrum.spec.errors import (
+    INTERRUPTED,
+    REQUEUE,
+    BadInput,
+    RankLost,
+    RunFailed,
+    TrainingFailed,
+    first_line,
+)
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.training.average import live_weights
 from fulcrum.training.build import Built, Context, assemble, require_witness
 from fulcrum.training.checkpoint import State, weights_hash
-from fulcrum.training.dist.collectives import code_hash, mesh_shape, require_agreement, require_shared, versions
+from fulcrum.training.dist.collectives import (
+    code_hash,
+    mesh_shape,
+    require_agreement,
+    require_shared,
+    versions,
+)
 from fulcrum.training.dist.compiled_code import SLOWER, is_compiler_error
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.dist.ranks import ALONE, SAVING, TRAINING, Ranks, is_loss
@@ -27,15 +41,34 @@ from fulcrum.training.dist.shard import bf16_products
 from fulcrum.training.estimate import require_memory, tell_cache
 from fulcrum.training.feed import Feed
 from fulcrum.training.loop import Look, Observer, train
-from fulcrum.training.observers import ProgressLine, Recorder, RollBack, Sentinels, Standpoint, disturbances, roll_back
-from fulcrum.training.run_folder import SESSION, RunEvents, RunFolder, claim, leave_nothing, open_folder, tidy
+from fulcrum.training.observers import (
+    ProgressLine,
+    Recorder,
+    RollBack,
+    Sentinels,
+    Standpoint,
+    disturbances,
+    roll_back,
+)
+from fulcrum.training.run_folder import (
+    SESSION,
+    RunEvents,
+    RunFolder,
+    claim,
+    leave_nothing,
+    open_folder,
+    tidy,
+)
 from fulcrum.training.saver import Saver, resume
 
 # --------------------------------------------------------------------------------------------------
-# Ctrl-C and SIGTERM while a run trains: the step is finished, all processes agree to stop, the run is saved, and left.
+# Ctrl-C and SIGTERM while a run trains: the step is finished, all processes agree to stop, the run
+# is saved, and left.
 
 
-STOP_EVERY = 8  # steps after which GPUs ask each other whether a process was told to stop: each waits for the others
+# steps after which GPUs ask each other whether a process was told to stop: each waits for the
+# others
+STOP_EVERY = 8
 ECHO = 5.0  # seconds in which a launcher passes the same signal on to us
 BEFORE_FIRST = "stopped before the first step: what was saved before is as it was"
 AT_ONCE = "told again to stop, and stopped at once: what was saved before is as it was"
@@ -48,41 +81,55 @@ class Interrupted(RunFailed):
     together = True
 
     def by(self, signals: Iterable[int]) -> "Interrupted":
-        """A SIGTERM is a machine's word: the exit code says that the same command should be started again."""
+        """A SIGTERM is a machine's word: the exit code says that the same command should be started
+        again."""
         self.exit_code = REQUEUE if signal.SIGTERM in signals else self.exit_code
         return self
 
 
 class ToldAgain(KeyboardInterrupt):
-    """What breaks off a step or a save. Its words travel: who saves with others tells them why it did not."""
+    """What breaks off a step or a save. Its words travel: who saves with others tells them why it
+    did not."""
 
 
 class StopAsked:
     """Listens from `with` on, and until what follows is over.
 
-    Launchers pass the same signal on to a process that has it already: within ECHO seconds of one that counted it is the
-    same one, wherever it falls: into the save, into the leaving. After them it is another. Then nothing is waited for; and
-    who has left hands it on to whoever listened before.
+    Launchers pass the same signal on to a process that has it already: within ECHO seconds of one
+    that counted it is the same one, wherever it falls: into the save, into the leaving. After them
+    it is another. Then nothing is waited for; and who has left hands it on to whoever listened
+    before.
     """
 
     def __init__(self, ranks: Ranks, go_on: str) -> None:
         self.ranks, self.go_on = ranks, go_on
         self.signals: list[int] = []  # those that counted
         self.last = 0.0  # when the last of them came
-        self.idle: Callable[[], bool] = bool  # is there nothing to save, and is it of no use to wait?
+        # is there nothing to save, and is it of no use to wait?
+        self.idle: Callable[[], bool] = bool
         self.agreed, self.again, self.left = False, False, True
         self.before: dict[int, Any] = {}  # who listened before, by the signal's number
         self.turns, self.stalls = count(), ranks.size > 1 and ranks.device.type != "cpu"
 
     def __enter__(self) -> "StopAsked":
         self.left = False
-        if not self.before and threading.current_thread() is threading.main_thread():  # no other may listen
-            self.before = {number: signal.signal(number, self.ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        # no other may listen
+        if not self.before and threading.current_thread() is threading.main_thread():
+            self.before = {
+                number: signal.signal(number, self.ask)
+                for number in (signal.SIGINT, signal.SIGTERM)
+            }
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.left, self.idle = True, bool  # whoever holds the handler does not hold the run
-        if self.again and not isinstance(error, Interrupted):  # what it broke off may have made another error of it
+        # what it broke off may have made another error of it
+        if self.again and not isinstance(error, Interrupted):
             stopped = Interrupted(AT_ONCE, self.go_on).by(self.signals)
             stopped.together = False
             raise stopped from error
@@ -115,7 +162,8 @@ class StopAsked:
             signal.signal(number, handler)
 
     def agree(self) -> bool:
-        """Before each step: is it time to stop? All processes ask at the same steps, and hear the same."""
+        """Before each step: is it time to stop? All processes ask at the same steps, and hear the
+        same."""
         if not self.stalls or next(self.turns) % STOP_EVERY == 0:
             self.agreed = self.ranks.any(bool(self.signals))
         return self.agreed
@@ -124,18 +172,22 @@ class StopAsked:
         """After a save at so many images, on all processes: stop, if one of them was asked to."""
         if self.ranks.any(bool(self.signals)):
             terminated = [signal.SIGTERM] if self.ranks.any(signal.SIGTERM in self.signals) else []
-            raise Interrupted(f"stopped at {images:,} of {budget:,} images; everything is saved", self.go_on).by(terminated)
+            raise Interrupted(
+                f"stopped at {images:,} of {budget:,} images; everything is saved", self.go_on
+            ).by(terminated)
 
 
 # --------------------------------------------------------------------------------------------------
-# What the processes of a run must have in common before they train: the order, the code, the folder, the caches.
+# What the processes of a run must have in common before they train: the order, the code, the
+# folder, the caches.
 
 
 OWN = {"threads"}  # of the system: what machines may have their own of
 
 
 def require_same_order(order: "Order", ranks: Ranks) -> None:
-    """One run, one seed, one code, one folder: else the ranks that differ are named, on all ranks, and nothing is made."""
+    """One run, one seed, one code, one folder: else the ranks that differ are named, on all ranks,
+    and nothing is made."""
     if ranks.size == 1:
         return
     facts = {
@@ -148,22 +200,32 @@ def require_same_order(order: "Order", ranks: Ranks) -> None:
         **dict(_leaves(order.run.plain())),
         **{f"{name} (read)": digest for name, digest in read_by(order.run).items()},
         **{f"{Path(name).name} (--with)": digest for name, digest in order.user_files.items()},
-        **{f"system.{name}": value for name, value in order.system.model_dump().items() if name not in OWN},
+        **{
+            f"system.{name}": value
+            for name, value in order.system.model_dump().items()
+            if name not in OWN
+        },
     }
     require_agreement(ranks, "what to train", facts)
     require_shared(ranks, order.out)
 
 
 def require_same_caches(feed: Feed, ranks: Ranks) -> None:
-    """Encodings that every rank has already must be the same ones: a cache may lie on a machine's own disk."""
+    """Encodings that every rank has already must be the same ones: a cache may lie on a machine's
+    own disk."""
     if ranks.size == 1:
         return
     jobs = {f"{job.what}, {job.kind} {job.facts}": job for job in feed.jobs()}
     seals = {name: feed.cache.store.seal(job.kind, job.facts) for name, job in jobs.items()}
     here = {name: seal for name, seal in seals.items() if seal is not None}
-    everywhere = [set(json.loads(names)) for names in ranks.told("the cached encodings", json.dumps(list(here)))]
+    everywhere = [
+        set(json.loads(names))
+        for names in ranks.told("the cached encodings", json.dumps(list(here)))
+    ]
     common = set.intersection(*everywhere)
-    require_agreement(ranks, "cached encodings", {name: seal for name, seal in here.items() if name in common})
+    require_agreement(
+        ranks, "cached encodings", {name: seal for name, seal in here.items() if name in common}
+    )
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -179,10 +241,12 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A training session: open the folder, go on from where it stands, train, save, and say how to go on.
+# A training session: open the folder, go on from where it stands, train, save, and say how to go
+# on.
 
 
-MOST_SKIPPED = 0.05  # of all steps, left out because they were not finite: with more of them it is another training
+# of all steps, left out because they were not finite: with more of them it is another training
+MOST_SKIPPED = 0.05
 
 
 Observers = Callable[[Built, RunFolder, State], list[Observer]]
@@ -207,7 +271,8 @@ class Order(NamedTuple):
 
 
 class SaveAndLeave(Exception):
-    """What an observer raises, on all processes after the same step: the run is saved as it stands, and left."""
+    """What an observer raises, on all processes after the same step: the run is saved as it stands,
+    and left."""
 
 
 def perform(
@@ -221,13 +286,15 @@ def perform(
     Many processes perform together: the first one writes, prints and holds the folder.
     """
     require_same_order(order, ranks)
-    ranks.rows(order.run.budget.batch)  # a batch or a mesh that cannot be shared is refused before anything
+    # a batch or a mesh that cannot be shared is refused before anything
+    ranks.rows(order.run.budget.batch)
     mesh_shape(order.system.mesh, ranks.size)
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     feed.encode_abreast(order.system.threads)
-    for part in (feed.codec, feed.text):  # one that cannot be had is said before anything is made; no name holds it
+    # one that cannot be had is said before anything is made; no name holds it
+    for part in (feed.codec, feed.text):
         part()
     if problem := order.run.model.learned.problem(order.run):
         raise BadInput(problem, "docs/fine-tune.md")
@@ -242,8 +309,15 @@ def perform(
             say(f"{folder.path} is finished already; nothing was run")
             return finished
         if not order.quiet:
-            first = "; blocks are compiled first, half a minute when they are new" if order.system.compile else ""
-            say(f"{order.label}: {order.run.budget.images:,} images; the run is {folder.path}{first}")
+            first = (
+                "; blocks are compiled first, half a minute when they are new"
+                if order.system.compile
+                else ""
+            )
+            say(
+                f"{order.label}: {order.run.budget.images:,} images; the run is"
+                f" {folder.path}{first}"
+            )
         try:
             return _performed(order, feed, folder, observers, ranks, say)
         except RunFailed:
@@ -259,10 +333,18 @@ def perform(
 
 
 def _performed(
-    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, ranks: Ranks, say: Callable[[str], None]
+    order: Order,
+    feed: Feed,
+    folder: RunFolder,
+    observers: Observers | None,
+    ranks: Ranks,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """To the end, however often a sentinel rolls the run back on the way; each time it is built anew."""
-    go_on = f"go on with: {order.command}" if order.command else "start the same command again to go on"
+    """To the end, however often a sentinel rolls the run back on the way; each time it is built
+    anew."""
+    go_on = (
+        f"go on with: {order.command}" if order.command else "start the same command again to go on"
+    )
     stop = StopAsked(ranks, go_on)
     while True:
         try:
@@ -275,14 +357,22 @@ def _performed(
 
 
 def _attempted(
-    order: Order, feed: Feed, folder: RunFolder, observers: Observers | None, stop: StopAsked, say: Callable[[str], None]
+    order: Order,
+    feed: Feed,
+    folder: RunFolder,
+    observers: Observers | None,
+    stop: StopAsked,
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Build, go on from the last checkpoint, train to the end and write the result; or save it where it is to stop."""
+    """Build, go on from the last checkpoint, train to the end and write the result; or save it
+    where it is to stop."""
     ranks, feed.compiled = stop.ranks, order.system.compile
     if ranks.first:
         tell_cache(feed)
     require_memory(order.run, order.system, ranks.size)
-    start = order.run.start.build(Context(order.run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out))
+    start = order.run.start.build(
+        Context(order.run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out)
+    )
     built = assemble(order.run, order.seed, order.system, feed, start, ranks)
     require_witness(order.levers, built)
     require_same_caches(feed, ranks)
@@ -290,7 +380,11 @@ def _attempted(
     require_agreement(ranks, "where to go on", {"images": state.images})
     if ranks.first:
         events.resume(state.images)
-        events.write(SESSION, state.images, {MACHINE: machine_facts(order.system), "system": order.system.model_dump()})
+        events.write(
+            SESSION,
+            state.images,
+            {MACHINE: machine_facts(order.system), "system": order.system.model_dump()},
+        )
     saver = Saver(built, folder, state)
     sentinels = Sentinels(built, folder, state, events)
     with stop:
@@ -306,7 +400,8 @@ def _attempted(
 
 
 def _used(order: Order, ranks: Ranks) -> System:
-    """The system as it is used, for the checkpoints: nothing is left open that makes a difference to this run."""
+    """The system as it is used, for the checkpoints: nothing is left open that makes a difference
+    to this run."""
     used: dict[str, Any] = {"processes": ranks.size}
     if order.run.precision.compute == "bf16":
         used["bf16"] = bf16_products(order.system)
@@ -327,8 +422,9 @@ def _train(
     """To the end, or until all agree to stop."""
     stepped: deque[Look] = deque(maxlen=1)
     ranks, feed, looping = built.ranks, built.feed, False
-    # Nothing is saved before a step. One that is alone encodes or compiles, and so do those of many that still prepare, or
-    # encode the first batch. The others may wait for it in the first step's exchange: they learn of its end there, below.
+    # Nothing is saved before a step. One that is alone encodes or compiles, and so do those of many
+    # that still prepare, or encode the first batch. The others may wait for it in the first step's
+    # exchange: they learn of its end there, below.
     stop.idle = lambda: not stepped and (ranks.size == 1 or not looping or feed.encoding)
     writing: list[Observer] = []
     if ranks.first:
@@ -340,7 +436,8 @@ def _train(
     try:
         watching: list[Observer] = [
             stepped.append,
-            lambda look: require_few_skipped(order, look.check.after),  # not look.state: a device would be waited for
+            # not look.state: a device would be waited for
+            lambda look: require_few_skipped(order, look.check.after),
             *writing,
             sentinels,
             *(observers(built, folder, state) if observers else []),
@@ -355,7 +452,8 @@ def _train(
     except (RankLost, RuntimeError) as error:
         saver.leave()
         if stop.signals and not stepped and (isinstance(error, RankLost) or is_loss(error)):
-            raise Interrupted(BEFORE_FIRST, stop.go_on).by(stop.signals) from None  # the others were told too, and have
+            # the others were told too, and have
+            raise Interrupted(BEFORE_FIRST, stop.go_on).by(stop.signals) from None
         raise
     except SaveAndLeave:
         ranks.standing.at(SAVING)
@@ -377,7 +475,8 @@ def _train(
 def conclude(
     order: Order, built: Built, folder: RunFolder, state: State, saver: Saver, events: RunEvents
 ) -> dict[str, Any]:
-    """The last checkpoint and the result, in this order: a result stands for a run that can be used."""
+    """The last checkpoint and the result, in this order: a result stands for a run that can be
+    used."""
     require_few_skipped(order, state)
     built.ranks.standing.at(SAVING)
     saver.keep(built, state)
@@ -400,13 +499,17 @@ def conclude(
 
 
 def require_few_skipped(order: Order, state: State) -> None:
-    """Steps that were left out are counted against all steps of the budget: as soon as they are too many, nothing that
-    follows can make them few."""
+    """Steps that were left out are counted against all steps of the budget: as soon as they are too
+    many, nothing that follows can make them few."""
     steps = -(-order.run.budget.images // order.run.budget.batch)
     if state.skipped > order.most_skipped * steps or state.skipped >= steps:
-        sentinel = " or a sentinel said so" if order.system.on_alarm in ("skip", "roll_back") else ""
+        sentinel = (
+            " or a sentinel said so" if order.system.on_alarm in ("skip", "roll_back") else ""
+        )
         raise TrainingFailed(
-            f"{state.skipped} of {steps} steps were left out because they were not finite{sentinel}, more than "
-            f"{order.most_skipped:.4g} of them: what is left is another training than the one that was asked for",
-            "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow more: --most-skipped",
+            f"{state.skipped} of {steps} steps were left out because they were not"
+            f" finite{sentinel}, more than {order.most_skipped:.4g} of them: what is left is"
+            " another training than the one that was asked for",
+            "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow"
+            " more: --most-skipped",
         )

@@ -1,7 +1,9 @@
-"""Checkpoints of many processes, through torch.distributed.checkpoint: each writes and reads its own rows, none holds all.
+"""Checkpoints of many processes, through torch.distributed.checkpoint: each writes and reads its
+own rows, none holds all.
 
-DCP plans who writes and who reads which rows; what lies on the disk is ours: the folder of one process, whose safetensors
-files hold rows of tensors, each with its hash in state.json. DCP's own files have a pickled index, which nobody may load.
+DCP plans who writes and who reads which rows; what lies on the disk is ours: the folder of one
+process, whose safetensors files hold rows of tensors, each with its hash in state.json. DCP's own
+files have a pickled index, which nobody may load.
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ from torch.distributed.checkpoint.metadata import (
     TensorProperties,
     TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    LoadPlanner,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
@@ -53,12 +61,19 @@ Parts = Mapping[str, Mapping[str, Tensor]]
 
 def flat(parts: Parts) -> dict[str, Tensor]:
     """Under one name each: part/name."""
-    return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
+    return {
+        f"{part}/{name}": value
+        for part, tensors in parts.items()
+        for name, value in tensors.items()
+    }
 
 
-def save_sharded(folder: Path, checkpoint: Checkpoint, values: Mapping[str, Tensor], group: ProcessGroup | None) -> None:
-    """Write checkpoints/<images> together. Where rows lie is told by the live tensors of `checkpoint`, what is written by
-    `values`, this process's rows: they may be a copy, so that training goes on meanwhile."""
+def save_sharded(
+    folder: Path, checkpoint: Checkpoint, values: Mapping[str, Tensor], group: ProcessGroup | None
+) -> None:
+    """Write checkpoints/<images> together. Where rows lie is told by the live tensors of
+    `checkpoint`, what is written by `values`, this process's rows: they may be a copy, so that
+    training goes on meanwhile."""
     writer = RowWriter(folder, checkpoint)
     try:
         with writer.opened:  # what is half written goes
@@ -87,7 +102,8 @@ class CopiedRows(DefaultSavePlanner):
 
 
 class RowWriter(StorageWriter):
-    """The first process opens a folder aside, all write their files into it, and the first gives it its name."""
+    """The first process opens a folder aside, all write their files into it, and the first gives it
+    its name."""
 
     def __init__(self, folder: Path, checkpoint: Checkpoint) -> None:
         self.folder, self.checkpoint = folder, checkpoint
@@ -107,12 +123,15 @@ class RowWriter(StorageWriter):
         self.aside = self.opened.enter_context(aside)
         names = [f"{number + 1:05d}-of-{len(plans):05d}" for number in range(len(plans))]
         return [
-            dataclasses.replace(plan, storage_data=(str(self.aside), name)) for plan, name in zip(plans, names, strict=True)
+            dataclasses.replace(plan, storage_data=(str(self.aside), name))
+            for plan, name in zip(plans, names, strict=True)
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         folder, number = plan.storage_data
-        items: dict[str, dict[str, WriteItem]] = {part: {} for part in PARTS} if self.first else defaultdict(dict)
+        items: dict[str, dict[str, WriteItem]] = (
+            {part: {} for part in PARTS} if self.first else defaultdict(dict)
+        )
         for item in plan.items:
             part, _, name = item.index.fqn.partition("/")
             items[part][name] = item
@@ -146,7 +165,8 @@ class RowWriter(StorageWriter):
 
 
 def load_sharded(found: VerifiedCheckpoint, parts: Parts) -> None:
-    """Fill live tensors, sharded or whole, in place; each process reads its own rows, however many wrote them."""
+    """Fill live tensors, sharded or whole, in place; each process reads its own rows, however many
+    wrote them."""
     live, reader = flat(parts), RowReader(found)
     _require_fit(reader.read_metadata(), live)
     try:
@@ -157,17 +177,24 @@ def load_sharded(found: VerifiedCheckpoint, parts: Parts) -> None:
         )
     except CheckpointException as error:
         rank, (first, _) = next(iter(error.failures.items()))
-        raise Damaged(f"rank {rank} cannot read {found.path}: {type(first).__name__}: {first}") from first
+        raise Damaged(
+            f"rank {rank} cannot read {found.path}: {type(first).__name__}: {first}"
+        ) from first
 
 
 def _require_fit(metadata: Metadata, live: Mapping[str, Tensor]) -> None:
     saved = metadata.state_dict_metadata
     missing, unknown = sorted(live.keys() - saved.keys()), sorted(saved.keys() - live.keys())
-    other = [name for name, value in live.items() if name in saved and _kind(saved[name]) != (value.shape, value.dtype)]
+    other = [
+        name
+        for name, value in live.items()
+        if name in saved and _kind(saved[name]) != (value.shape, value.dtype)
+    ]
     if missing or unknown or other:
         raise BadInput(
-            f"the checkpoint does not belong to this run: {len(missing)} tensors missing {missing[:3]}, {len(unknown)} "
-            f"unknown {unknown[:3]}, {len(other)} of another shape or type {other[:3]}",
+            f"the checkpoint does not belong to this run: {len(missing)} tensors missing"
+            f" {missing[:3]}, {len(unknown)} unknown {unknown[:3]}, {len(other)} of another shape"
+            f" or type {other[:3]}",
             "resume with the same model, optimizer and precision, or start afresh",
         )
 
@@ -201,15 +228,25 @@ class RowReader(StorageReader):
                 rows = rows_of(stream.metadata())
                 for name in stream.keys():  # noqa: SIM118  # no mapping
                     header = stream.get_slice(name)
-                    shape, properties = list(header.get_shape()), TensorProperties(dtype=dtypes[header.get_dtype()])
+                    shape, properties = (
+                        list(header.get_shape()),
+                        TensorProperties(dtype=dtypes[header.get_dtype()]),
+                    )
                     whole = [rows[name].whole, *shape[1:]] if name in rows else shape
-                    offsets = [rows[name].first if name in rows and axis == 0 else 0 for axis in range(len(shape))]
-                    known = tensors.setdefault(f"{part}/{name}", TensorStorageMetadata(properties, Size(whole), []))
+                    offsets = [
+                        rows[name].first if name in rows and axis == 0 else 0
+                        for axis in range(len(shape))
+                    ]
+                    known = tensors.setdefault(
+                        f"{part}/{name}", TensorStorageMetadata(properties, Size(whole), [])
+                    )
                     known.chunks.append(ChunkStorageMetadata(Size(offsets), Size(shape)))
                     places[MetadataIndex(f"{part}/{name}", Size(offsets))] = path
         return Metadata(dict(tensors), storage_data=places)
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_reader(
+        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+    ) -> None:
         pass
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:

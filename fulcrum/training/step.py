@@ -22,12 +22,13 @@ from fulcrum.training.model.transformer import Backbone, Out
 # --------------------------------------------------------------------------------------------------
 # The first blocks of a denoiser with weights that get no gradient: what a codec is trained through.
 #
-# A model of its own, so that passes, lanes, recomputing, compiling and sharding are those of any model; its weights are the
-# denoiser's own memory, or, sharded, a copy of each process's slices.
+# A model of its own, so that passes, lanes, recomputing, compiling and sharding are those of any
+# model; its weights are the denoiser's own memory, or, sharded, a copy of each process's slices.
 
 
 def stem_of(backbone: Backbone, last: int) -> Backbone:
-    """A model that ends after block `last` and has no head. It follows `backbone` when it is told to."""
+    """A model that ends after block `last` and has no head. It follows `backbone` when it is told
+    to."""
     stem = copy.deepcopy(backbone)
     stem.blocks, stem.final_layer = stem.blocks[: last + 1], None
     return stem.requires_grad_(False)
@@ -35,7 +36,8 @@ def stem_of(backbone: Backbone, last: int) -> Backbone:
 
 @torch.no_grad()
 def follow(stem: Backbone, backbone: Backbone) -> None:
-    """Give a stem the weights of its denoiser as they stand; not while a forward has gathered some of them."""
+    """Give a stem the weights of its denoiser as they stand; not while a forward has gathered some
+    of them."""
     weights = dict(backbone.named_parameters())
     for name, weight in stem.named_parameters():
         if is_sharded(weight):
@@ -45,11 +47,13 @@ def follow(stem: Backbone, backbone: Backbone) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# One step: a pure function of a batch and a draw. The root that gets sharded; everything differentiable is in here.
+# One step: a pure function of a batch and a draw. The root that gets sharded; everything
+# differentiable is in here.
 
 
 class Step(nn.Module):
-    """losses = step(batch, draw). `weights` says which terms are on and how much they count; None = the run's own."""
+    """losses = step(batch, draw). `weights` says which terms are on and how much they count; None =
+    the run's own."""
 
     __call__: Callable[..., Losses]
 
@@ -67,39 +71,51 @@ class Step(nn.Module):
         self.denoise = Passes(backbone, lanes)
         self.terms, self.weights, self.loss_dtype = nn.ModuleDict(terms), dict(weights), loss
         self.codec: Any = None  # joins after the keyed start, if it is trained: see build
-        self.stem: Passes | None = None  # the denoiser's first blocks, frozen, if a codec is trained through them
+        # the denoiser's first blocks, frozen, if a codec is trained through them
+        self.stem: Passes | None = None
         self.taps, self.frozen_taps = (
             tuple(sorted({layer for term in terms.values() for layer in getattr(term, kind, ())}))
             for kind in ("taps", "frozen_taps")
         )
 
-    def forward(self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None) -> Losses:
+    def forward(
+        self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None
+    ) -> Losses:
         weights = self.weights if weights is None else weights
         view = self.as_terms_see(self.look(batch, draw))
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
-                given = f"the shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
+                given = (
+                    f"the shape {tuple(part.shape)}"
+                    if isinstance(part, Tensor)
+                    else type(part).__name__
+                )
                 raise BadInput(
-                    f"the term '{name}' gave {given}, expected one number per image, {tuple(draw.t.shape)}",
+                    f"the term '{name}' gave {given}, expected one number per image,"
+                    f" {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
-        losses = weigh({name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights)
+        losses = weigh(
+            {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights
+        )
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def models(self) -> tuple[Backbone, ...]:
-        """The denoiser, and its frozen stem if there is one: what is compiled, and computed again."""
+        """The denoiser, and its frozen stem if there is one: what is compiled, and computed
+        again."""
         return (self.backbone,) if self.stem is None else (self.backbone, self.stem.backbone)
 
     def refresh(self) -> None:
-        """Before a step: a stem takes over the denoiser's weights. Nothing changes inside `forward`."""
+        """Before a step: a stem takes over the denoiser's weights. Nothing changes inside
+        `forward`."""
         if self.stem is not None:
             follow(self.stem.backbone, self.backbone)
 
     @torch.no_grad()
     def settle(self, losses: Losses, counts: Tensor | None = None) -> None:
-        """After an update: let the statistics of a trained codec follow the batch. Nothing changes inside `forward`, nor
-        where `counts`, a flag on the device, is false."""
+        """After an update: let the statistics of a trained codec follow the batch. Nothing changes
+        inside `forward`, nor where `counts`, a flag on the device, is false."""
         if self.codec is not None and losses.moments is not None:
             before = [(buffer, buffer.clone()) for buffer in self.codec.buffers()]
             self.codec.settle(losses.moments)
@@ -108,7 +124,8 @@ class Step(nn.Module):
                     buffer.copy_(torch.where(counts, buffer, value))
 
     def clipped_apart(self) -> list[list[nn.Parameter]]:
-        """The denoiser's parameters and its terms', and a trained codec's: neither's gradient shortens the other's."""
+        """The denoiser's parameters and its terms', and a trained codec's: neither's gradient
+        shortens the other's."""
         own = [] if self.codec is None else list(self.codec.parameters())
         of_codec = set(map(id, own))
         return [[weight for weight in self.parameters() if id(weight) not in of_codec], own]
@@ -121,35 +138,61 @@ class Step(nn.Module):
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
-        return View(batch, draw, v=v, target=target, x=x, taps=out.taps, coded=coded, terms=dict(self.terms.items()))
+        return View(
+            batch,
+            draw,
+            v=v,
+            target=target,
+            x=x,
+            taps=out.taps,
+            coded=coded,
+            terms=dict(self.terms.items()),
+        )
 
-    def through(self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]) -> Out:
+    def through(
+        self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]
+    ) -> Out:
         """What the denoiser, or its frozen stem, makes of a noised latent."""
-        seen, text = self.predict.inputs(x_t, draw.t), (batch.text.emb, batch.text.mask, batch.text.most)
-        return model(seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path)
+        seen, text = (
+            self.predict.inputs(x_t, draw.t),
+            (batch.text.emb, batch.text.mask, batch.text.most),
+        )
+        return model(
+            seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path
+        )
 
     def as_terms_see(self, view: View) -> View:
-        """In the loss's dtype. The mean over the batch stays fp32: it must not depend on the parts a batch is taken in."""
+        """In the loss's dtype. The mean over the batch stays fp32: it must not depend on the parts
+        a batch is taken in."""
         v, target, x = (narrowed(field, self.loss_dtype) for field in (view.v, view.target, view.x))
         return view._replace(v=v, target=target, x=x)
 
     def encoded(self, batch: Batch, draw: Draw) -> tuple[Batch, Coded | None]:
-        """A codec that is trained reads the batch's pixels here. What the denoiser sees has no history: letting its loss
-        reach the codec makes latents that are easy to predict and say nothing."""
+        """A codec that is trained reads the batch's pixels here. What the denoiser sees has no
+        history: letting its loss reach the codec makes latents that are easy to predict and say
+        nothing."""
         if self.codec is None:
             return batch, None
         mean, log_variance = self.codec.posterior(batch.x0)
-        noise = draw.extra.get("codec/noise")  # none: of pictures that are held out the mean is shown
+        # none: of pictures that are held out the mean is shown
+        noise = draw.extra.get("codec/noise")
         sample = mean if noise is None else mean + (0.5 * log_variance).exp() * noise
         raw = sample if self.codec.sampled else mean
         latent = self.codec.normalised(raw)
         decoded = cache(partial(self.codec.raw_decode, sample))
         taps = cache(partial(self.read_by_stem, latent, batch, draw))
-        return batch._replace(x0=latent.detach()), Coded(batch.x0, mean, log_variance, raw, latent, decoded, taps)
+        return batch._replace(x0=latent.detach()), Coded(
+            batch.x0, mean, log_variance, raw, latent, decoded, taps
+        )
 
     def read_by_stem(self, latent: Tensor, batch: Batch, draw: Draw) -> dict[int, Tokens]:
-        """How the denoiser as it stands reads the codec's latent under the step's own noise; every caption is there, as
-        the denoiser is not being trained here."""
+        """How the denoiser as it stands reads the codec's latent under the step's own noise; every
+        caption is there, as the denoiser is not being trained here."""
         if self.stem is None:
-            raise ValueError("no term said that it reads the frozen denoiser: it needs an attribute `frozen_taps`")
-        return self.through(self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps).taps
+            raise ValueError(
+                "no term said that it reads the frozen denoiser: it needs an attribute"
+                " `frozen_taps`"
+            )
+        return self.through(
+            self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
+        ).taps

@@ -1,4 +1,5 @@
-"""Trackers: TensorBoard and Weights & Biases as observers, grouped by study, arm and seed. They look, they never touch."""
+"""Trackers: TensorBoard and Weights & Biases as observers, grouped by study, arm and seed. They
+look, they never touch."""
 
 import functools
 import importlib.util
@@ -43,7 +44,8 @@ class Sink(Protocol):
 
 
 def require_trackers(names: Sequence[str]) -> None:
-    """Asked before anything is built: a tracker that cannot be had must not be found out after an hour."""
+    """Asked before anything is built: a tracker that cannot be had must not be found out after an
+    hour."""
     for name in names:
         if name not in PACKAGES:
             raise BadInput(f"no tracker is called '{name}'", nearest(name, PACKAGES))
@@ -55,12 +57,14 @@ def require_trackers(names: Sequence[str]) -> None:
 
 
 def tracking(names: Sequence[str], labels: RunLabels) -> Watchers:
-    """What `perform` takes as observers: a watcher for each named tracker, closed with the run's last step."""
+    """What `perform` takes as observers: a watcher for each named tracker, closed with the run's
+    last step."""
     return Trackers(names, labels, stay=False).watch
 
 
 class Trackers:
-    """The trackers of one run from its start to what is measured after its end; in the first process only."""
+    """The trackers of one run from its start to what is measured after its end; in the first
+    process only."""
 
     def __init__(self, names: Sequence[str], labels: RunLabels, stay: bool = True) -> None:
         require_trackers(names)
@@ -82,35 +86,48 @@ class Trackers:
         return [*self.open]
 
     def tell(self, folder: RunFolder, values: Mapping[str, float], images: int) -> None:
-        """Hand over numbers that are not the loop's; a run that was trained before goes on in its trackers."""
+        """Hand over numbers that are not the loop's; a run that was trained before goes on in its
+        trackers."""
         if not self.open:
             try:
                 self._begin(folder, State(images=images))
             except BadInput as error:  # what was measured is written: no reason to fail now
-                print(f"not told to {', '.join(self.names)}: {error.message}", file=sys.stderr, flush=True)
+                print(
+                    f"not told to {', '.join(self.names)}: {error.message}",
+                    file=sys.stderr,
+                    flush=True,
+                )
         for tracker in self.open:
             tracker.show_previews()
             tracker.put(dict(values), images)
 
     def _begin(self, folder: RunFolder, state: State) -> None:
         names = self.names if self.first else ()
-        self.open = [Tracker(name, SINKS[name](self.labels, folder, state), folder, state, self.stay) for name in names]
+        self.open = [
+            Tracker(name, SINKS[name](self.labels, folder, state), folder, state, self.stay)
+            for name in names
+        ]
 
 
 def together(*watchers: Watchers) -> Watchers:
     """Several watchers as one, in this order."""
-    return lambda built, folder, state: [observer for watch in watchers for observer in watch(built, folder, state)]
+    return lambda built, folder, state: [
+        observer for watch in watchers for observer in watch(built, folder, state)
+    ]
 
 
 class Tracker(Averager):
-    """Hands the record's lines and the held-out curve to a sink. A sink that fails is left, and the run goes on."""
+    """Hands the record's lines and the held-out curve to a sink. A sink that fails is left, and the
+    run goes on."""
 
     def __init__(self, name: str, sink: Sink, folder: RunFolder, state: State, stay: bool) -> None:
         super().__init__()
-        self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay  # stay: more is told after the end
+        # stay: more is told after the end
+        self.name, self.curve, self.stay = name, folder.path / "curve.jsonl", stay
         self.sink: Sink | None = sink
         self.seconds, self.images, self.heard = state.seconds, state.images, state.images
-        self.previews, self.seen = folder.path / "previews", state.images  # sheets, named by the images seen
+        # sheets, named by the images seen
+        self.previews, self.seen = folder.path / "previews", state.images
 
     def write(self, line: dict[str, Any], last: bool) -> None:
         values = {
@@ -152,7 +169,11 @@ class Tracker(Averager):
         try:
             act(self.sink)
         except Exception as error:  # a full disk or a lost network there: no reason to stop here
-            print(f"the tracker '{self.name}' failed and is left; training goes on: {error}", file=sys.stderr, flush=True)
+            print(
+                f"the tracker '{self.name}' failed and is left; training goes on: {error}",
+                file=sys.stderr,
+                flush=True,
+            )
             self.sink = None
 
     def _held(self) -> list[tuple[int, dict[str, float]]]:
@@ -174,8 +195,9 @@ def _show(sink: Sink, path: Path, images: int) -> None:
 
 
 class TensorBoard:
-    """Event files under OUT/tensorboard/GROUP/ARM/seed-N-KEY: `tensorboard --logdir OUT/tensorboard` groups by itself, and
-    runs that share phrase and seed have curves of their own."""
+    """Event files under OUT/tensorboard/GROUP/ARM/seed-N-KEY: `tensorboard --logdir
+    OUT/tensorboard` groups by itself, and runs that share phrase and seed have curves of their
+    own."""
 
     def __init__(self, labels: RunLabels, folder: RunFolder, state: State) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -183,7 +205,9 @@ class TensorBoard:
         name = f"seed-{labels.seed}-{folder.path.name[:8]}"
         path = folder.path.parent / "tensorboard" / _file(labels.group) / _file(labels.arm) / name
         # Points after the checkpoint that a resumed run begins from are drawn anew.
-        self.writer = SummaryWriter(str(path), purge_step=state.images + 1 if state.images else None)
+        self.writer = SummaryWriter(
+            str(path), purge_step=state.images + 1 if state.images else None
+        )
         if not state.images:
             self.writer.add_text("run", f"{labels.arm}, seed {labels.seed}, key {folder.path.name}")
 
@@ -194,7 +218,9 @@ class TensorBoard:
 
     def show(self, picture: Path, images: int) -> None:
         with Image.open(picture) as image:
-            self.writer.add_image("previews", np.asarray(image.convert("RGB")), images, dataformats="HWC")
+            self.writer.add_image(
+                "previews", np.asarray(image.convert("RGB")), images, dataformats="HWC"
+            )
         self.writer.flush()
 
     def close(self) -> None:
@@ -202,7 +228,8 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of the project `fulcrum`: group = study, job type = arm, id = the run's key: a resumed run goes on in it."""
+    """A run of the project `fulcrum`: group = study, job type = arm, id = the run's key: a resumed
+    run goes on in it."""
 
     def __init__(self, labels: RunLabels, folder: RunFolder, state: State) -> None:
         import wandb
@@ -232,7 +259,8 @@ class WandB:
                 "log in with 'wandb login', or set WANDB_MODE=offline; or leave out the tracker",
             ) from error
         self.run.define_metric("images")
-        self.run.define_metric("*", step_metric="images")  # progress is counted in images seen, as everywhere here
+        # progress is counted in images seen, as everywhere here
+        self.run.define_metric("*", step_metric="images")
 
     def put(self, values: dict[str, float], images: int) -> None:
         self.run.log({"images": images, **values})
@@ -246,7 +274,10 @@ class WandB:
         self.run.finish()
 
 
-SINKS: dict[str, Callable[[RunLabels, RunFolder, State], Sink]] = {"tensorboard": TensorBoard, "wandb": WandB}
+SINKS: dict[str, Callable[[RunLabels, RunFolder, State], Sink]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+}
 
 
 def _file(text: str) -> str:

@@ -46,7 +46,9 @@ def find_run(name: str, out: Path) -> Path:
     if "/" in name or (name.strip(".") and Path(name).is_dir()):
         path = Path(name).resolve()
         if not (path / "about.json").is_file() or not KEY.fullmatch(path.name):
-            raise BadInput(f"{path} is not the folder of a run", "list the runs with: fulcrum runs list")
+            raise BadInput(
+                f"{path} is not the folder of a run", "list the runs with: fulcrum runs list"
+            )
         return path
     matches = [
         path.parent
@@ -56,7 +58,8 @@ def find_run(name: str, out: Path) -> Path:
     if len(matches) != 1:
         what = "no run" if not matches else f"{len(matches)} runs"
         raise BadInput(
-            f"{what} under {out} whose key begins with '{name}'", "list the runs with: fulcrum runs list --out " + str(out)
+            f"{what} under {out} whose key begins with '{name}'",
+            "list the runs with: fulcrum runs list --out " + str(out),
         )
     return matches[0]
 
@@ -86,9 +89,11 @@ def open_painter(
     averaged: bool = True,
     at: int | None = None,
 ) -> "Painter":
-    """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is (H, W).
+    """Draws with the weights of a run, and samples as it does where nothing else is said; `size` is
+    (H, W).
 
-    Not `averaged`: with its last weights, whatever average it keeps. `at`: those it had after so many images.
+    Not `averaged`: with its last weights, whatever average it keeps. `at`: those it had after so
+    many images.
     """
     from fulcrum.spec.edit import put, read
     from fulcrum.spec.run import System
@@ -121,33 +126,44 @@ def draw(painter: "Painter", prompts: Sequence[str], seed: int) -> "Tensor":
 # --------------------------------------------------------------------------------------------------
 # Pictures that all processes of a run draw together: each its share, all of them for the first.
 #
-# Every process has the whole weights. A picture's noise is keyed by its index, so it does not matter who draws it.
-# B pictures, H, W pixels.
+# Every process has the whole weights. A picture's noise is keyed by its index, so it does not
+# matter who draws it. B pictures, H, W pixels.
 
 
 def shared_batches(
     painter: Painter, prompts: Sequence[str], seed: int, ranks: Ranks = ALONE
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Indices (B,) and uint8 pictures (B, 3, H, W), a steady batch at a time and in order, on the first process; the others
-    draw as many and give none. Whole batches are dealt: each has the bits that one process gives it."""
+    """Indices (B,) and uint8 pictures (B, 3, H, W), a steady batch at a time and in order, on the
+    first process; the others draw as many and give none. Whole batches are dealt: each has the bits
+    that one process gives it."""
     firsts, rows = range(0, len(prompts), painter.rows), painter.rows
     stride = painter.run.encode.codec.stride
     none = _none((painter.cells[0] * stride, painter.cells[1] * stride))
     for turn in range(0, len(firsts), ranks.size):
-        dealt = [np.arange(first, min(first + rows, len(prompts))) for first in firsts[turn : turn + ranks.size]]
+        dealt = [
+            np.arange(first, min(first + rows, len(prompts)))
+            for first in firsts[turn : turn + ranks.size]
+        ]
         dealt += [np.arange(0)] * (ranks.size - len(dealt))
         mine = dealt[ranks.rank]
         wanted = [prompts[number] for number in mine.tolist()]
         drawn = torch.cat([none, *painter.pictures(wanted, seed, mine, steady=True)])
-        for index, images in zip(dealt, rows_to_first(drawn, [len(part) for part in dealt], ranks), strict=False):
+        for index, images in zip(
+            dealt, rows_to_first(drawn, [len(part) for part in dealt], ranks), strict=False
+        ):
             if len(index):
                 yield index, images
 
 
 def shared_sheet(
-    open_painter: Callable[[], Painter], size: int, prompts: Sequence[str], seed: int, ranks: Ranks = ALONE
+    open_painter: Callable[[], Painter],
+    size: int,
+    prompts: Sequence[str],
+    seed: int,
+    ranks: Ranks = ALONE,
 ) -> Tensor | None:
-    """uint8 squares (B, 3, size, size) of a few prompts, dealt one by one, on the first process; none on the others.
+    """uint8 squares (B, 3, size, size) of a few prompts, dealt one by one, on the first process;
+    none on the others.
 
     None on all processes where one has no memory for it: they all leave it out."""
     bounds = [len(prompts) * rank // ranks.size for rank in range(ranks.size + 1)]
@@ -155,7 +171,9 @@ def shared_sheet(
     drawn, full = [_none((size, size))], False
     try:
         if len(mine):  # a process with nothing to draw opens no painter
-            drawn += open_painter().pictures([prompts[number] for number in mine.tolist()], seed, mine)
+            drawn += open_painter().pictures(
+                [prompts[number] for number in mine.tolist()], seed, mine
+            )
     except torch.OutOfMemoryError:
         full = True
     if ranks.any(full):

@@ -1,4 +1,5 @@
-"""A made-up table of measured rows: what `python -m tools.evidence` will have written when studies are finished."""
+"""A made-up table of measured rows: what `python -m tools.evidence` will have written when studies
+are finished."""
 
 import json
 
@@ -27,11 +28,26 @@ LARGER = (
 
 def row(arm, change, half, verdict, time=None, **facts):
     return {
-        "lever": arm.partition("(")[0], "recipe": "spark", "science": SCIENCE, "metric": "attribute_f1", "change": change,
-        "low": change - half, "high": change + half, "pairs": 8, "verdict": verdict, "date": "2026-01-01", "note": "",
-        "arm": arm, "base": "spark", "settings": [], "images": 19200, "plan": "c719a737c24afd48", "time": time,
-        "flops": 1.0, "alike": True,
-    } | facts  # fmt: skip
+        "lever": arm.partition("(")[0],
+        "recipe": "spark",
+        "science": SCIENCE,
+        "metric": "attribute_f1",
+        "change": change,
+        "low": change - half,
+        "high": change + half,
+        "pairs": 8,
+        "verdict": verdict,
+        "date": "2026-01-01",
+        "note": "",
+        "arm": arm,
+        "base": "spark",
+        "settings": [],
+        "images": 19200,
+        "plan": "c719a737c24afd48",
+        "time": time,
+        "flops": 1.0,
+        "alike": True,
+    } | facts
 
 
 def rows():

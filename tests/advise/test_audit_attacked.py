@@ -1,4 +1,5 @@
-"""What an attack on the audit found: nothing unseen is called clean, nothing hangs, nothing is overwritten."""
+"""What an attack on the audit found: nothing unseen is called clean, nothing hangs, nothing is
+overwritten."""
 
 import os
 import time
@@ -33,14 +34,17 @@ def test_a_rule_that_fails_is_an_error(tmp_path, monkeypatch):
     assert faults and {fault.severity for fault in faults} == {"error"}
 
 
-@pytest.mark.parametrize("line", ["y = a" + ".b()" * 900, f"steps = {'9' * 400}", f"x = -{'9' * 400}"])
+@pytest.mark.parametrize(
+    "line", ["y = a" + ".b()" * 900, f"steps = {'9' * 400}", f"x = -{'9' * 400}"]
+)
 def test_long_chains_and_numbers_stop_no_rule(tmp_path, line):
     (tmp_path / "train.py").write_text(SCRIPT + line + "\n")
     assert rules(audit(str(tmp_path / "train.py"))) == ["weights-in-bf16"]
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("a.yaml", "steps: {}"), ("a.json", '{{"steps": {}}}'), ("a.toml", "steps = {}")]
+    ("name", "text"),
+    [("a.yaml", "steps: {}"), ("a.json", '{{"steps": {}}}'), ("a.toml", "steps = {}")],
 )
 def test_a_number_beyond_all_bounds_stops_no_rule(tmp_path, name, text):
     (tmp_path / name).write_text(text.format("9" * 400))
@@ -63,7 +67,10 @@ def test_suffixes_in_capitals_are_the_same_files(tmp_path):
     save_file({"w": torch.zeros(4)}, tmp_path / "a.safetensors")
     (tmp_path / "B.SAFETENSORS").write_bytes(b"x")
     (tmp_path / "M.PT").write_bytes(b"x")
-    assert sorted(fault.place.rpartition("/")[2] for fault in audit(str(tmp_path)).faults) == ["B.SAFETENSORS", "M.PT"]
+    assert sorted(fault.place.rpartition("/")[2] for fault in audit(str(tmp_path)).faults) == [
+        "B.SAFETENSORS",
+        "M.PT",
+    ]
 
 
 def test_a_pipe_among_weights_holds_nobody_up(tmp_path):
@@ -89,7 +96,10 @@ def test_a_header_that_says_nothing_or_lies_is_refused(tmp_path, text, payload):
 
 
 def test_formats_whose_values_are_not_read_are_named(tmp_path):
-    save_file({"w": torch.zeros(4).to(torch.float8_e4m3fn), "v": torch.zeros(4)}, tmp_path / "low.safetensors")
+    save_file(
+        {"w": torch.zeros(4).to(torch.float8_e4m3fn), "v": torch.zeros(4)},
+        tmp_path / "low.safetensors",
+    )
     looked_at = audit(str(tmp_path / "low.safetensors"), AuditOptions(values=4096)).looked_at
     assert "4,096 values of each, none of F8_E4M3" in looked_at
 
@@ -101,7 +111,9 @@ def test_several_tables_are_merged_and_the_first_wins(tmp_path):
     assert read_config(tmp_path / "a.yaml").plain["model"] == {"dtype": "bfloat16", "lr": 2}
 
 
-@pytest.mark.parametrize("scalar", ["!!bool abc", "!!timestamp abc", '!!binary "é"', "!!int abc", "!!float abc"])
+@pytest.mark.parametrize(
+    "scalar", ["!!bool abc", "!!timestamp abc", '!!binary "é"', "!!int abc", "!!float abc"]
+)
 def test_an_odd_scalar_is_named_and_the_rest_audited(tmp_path, scalar):
     (tmp_path / "odd.yaml").write_text(f"x: {scalar}\n")
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -118,7 +130,10 @@ def test_names_that_stand_nowhere_are_not_looked_for_again_and_again(tmp_path):
     assert time.process_time() - begun < 5.0
 
 
-@pytest.mark.parametrize(("option", "name"), [("--html", "train.py"), ("--sarif", "train.py"), ("--sarif", "config.json")])
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("--html", "train.py"), ("--sarif", "train.py"), ("--sarif", "config.json")],
+)
 def test_a_page_takes_the_place_of_nothing(tmp_path, capsys, option, name):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "config.json").write_text('{"lr": 1e-4}')
@@ -137,9 +152,13 @@ def test_a_store_whose_pictures_are_gone_is_an_error(tmp_path, capsys):
     Image.new("RGB", (32, 32), "red").save(tmp_path / "pictures" / "a.png")
     (tmp_path / "pictures" / "a.txt").write_text("a red square on a plain ground")
     with pytest.raises(SystemExit):
-        main(["data", "import", str(tmp_path / "pictures"), str(tmp_path / "store"), "--size", "32"])
+        main(
+            ["data", "import", str(tmp_path / "pictures"), str(tmp_path / "store"), "--size", "32"]
+        )
     assert "samples-broken" not in rules(audit(str(tmp_path / "store")))
     for shard in (tmp_path / "store" / "shards").iterdir():
         shard.unlink()
-    (fault,) = (one for one in audit(str(tmp_path / "store")).faults if one.rule == "samples-broken")
+    (fault,) = (
+        one for one in audit(str(tmp_path / "store")).faults if one.rule == "samples-broken"
+    )
     assert fault.severity == "error" and "cannot be opened" in fault.seen and "\n" not in fault.seen

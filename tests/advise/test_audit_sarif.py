@@ -1,4 +1,5 @@
-"""SARIF: the structure that 2.1.0 asks for, files and lines where they are known, names where they are not."""
+"""SARIF: the structure that 2.1.0 asks for, files and lines where they are known, names where they
+are not."""
 
 import json
 from pathlib import Path
@@ -45,7 +46,9 @@ def require_sarif(log):
             assert location.keys() <= {"physicalLocation", "logicalLocations"} and location
             if "physicalLocation" in location:
                 place = location["physicalLocation"]
-                assert place["artifactLocation"]["uri"] and " " not in place["artifactLocation"]["uri"]
+                assert (
+                    place["artifactLocation"]["uri"] and " " not in place["artifactLocation"]["uri"]
+                )
                 assert place.get("region", {"startLine": 1})["startLine"] >= 1
             assert all(one["fullyQualifiedName"] for one in location.get("logicalLocations", ()))
         for one in result.get("suppressions", ()):
@@ -60,7 +63,9 @@ def test_every_rule_has_its_place_in_the_docs(monkeypatch):
         assert page.startswith("file:///") and path.is_file() and anchor == rule.id
         assert path.read_text(encoding="utf-8").count(f'<a id="{anchor}"></a>') == 1
     monkeypatch.setattr(
-        audit_sarif, "metadata", lambda _: SimpleNamespace(get_all=lambda _: ["Documentation, https://d/x/"])
+        audit_sarif,
+        "metadata",
+        lambda _: SimpleNamespace(get_all=lambda _: ["Documentation, https://d/x/"]),
     )
     assert help_uri("metric-range") == {"helpUri": "https://d/x/audit.html#metric-range"}
     monkeypatch.setattr(audit_sarif, "metadata", lambda _: SimpleNamespace(get_all=lambda _: None))
@@ -72,10 +77,14 @@ def test_a_fault_of_a_script_has_its_file_and_line(tmp_path):
     (tmp_path / "my train.py").write_text(SCRIPT)
     (result,) = require_sarif(sarif(audit(str(tmp_path / "my train.py"))))
     place = result["locations"][0]["physicalLocation"]
-    assert result["ruleId"] == "weights-in-bf16" and result["level"] == "error" and place["region"] == {"startLine": 4}
-    assert place["artifactLocation"]["uri"].startswith("file:///") and place["artifactLocation"]["uri"].endswith(
-        "my%20train.py"
+    assert (
+        result["ruleId"] == "weights-in-bf16"
+        and result["level"] == "error"
+        and place["region"] == {"startLine": 4}
     )
+    assert place["artifactLocation"]["uri"].startswith("file:///") and place["artifactLocation"][
+        "uri"
+    ].endswith("my%20train.py")
 
 
 def test_places_of_a_project_lie_below_it(tmp_path, monkeypatch):
@@ -83,12 +92,17 @@ def test_places_of_a_project_lie_below_it(tmp_path, monkeypatch):
     (tmp_path / "code/deep/train.py").write_text(SCRIPT)
     monkeypatch.chdir(tmp_path)
     (result,) = require_sarif(sarif(audit("code")))
-    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "code/deep/train.py"
+    assert (
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        == "code/deep/train.py"
+    )
 
 
 def test_a_slot_of_a_run_is_named(tmp_path):
     results = require_sarif(sarif(audit("spark + bf16_storage")))
-    assert [one["fullyQualifiedName"] for one in results[0]["locations"][0]["logicalLocations"]] == ["precision.storage"]
+    assert [
+        one["fullyQualifiedName"] for one in results[0]["locations"][0]["logicalLocations"]
+    ] == ["precision.storage"]
 
 
 def test_the_order_of_the_stack_is_the_rank():
@@ -98,7 +112,9 @@ def test_the_order_of_the_stack_is_the_rank():
 
 
 def test_what_a_comment_answers_is_suppressed_with_its_reason(tmp_path):
-    (tmp_path / "a.py").write_text(SCRIPT.replace("16)\n", "16)  # fulcrum: ignore[weights-in-bf16] frozen\n", 1))
+    (tmp_path / "a.py").write_text(
+        SCRIPT.replace("16)\n", "16)  # fulcrum: ignore[weights-in-bf16] frozen\n", 1)
+    )
     (result,) = require_sarif(sarif(audit(str(tmp_path / "a.py"))))
     assert result["suppressions"] == [{"kind": "inSource", "justification": "frozen"}]
 

@@ -1,4 +1,5 @@
-"""What is looked at, and how: targets are told apart, comments answer faults, what cannot be read is named."""
+"""What is looked at, and how: targets are told apart, comments answer faults, what cannot be read
+is named."""
 
 import json
 import time
@@ -43,7 +44,11 @@ def script(tmp_path):
 
 def test_a_script_that_stores_its_weights_in_bf16(script):
     (fault,) = audit(str(script)).faults
-    assert fault.rule == "weights-in-bf16" and fault.severity == "error" and fault.place == f"{script}:4"
+    assert (
+        fault.rule == "weights-in-bf16"
+        and fault.severity == "error"
+        and fault.place == f"{script}:4"
+    )
     script.write_text(SCRIPT.replace(".to(torch.bfloat16)", ""))
     assert not audit(str(script)).faults
 
@@ -79,7 +84,9 @@ def test_a_phrase_is_judged_by_what_its_run_is(phrase, rule):
 
 
 def test_settings_of_a_phrase_are_looked_at():
-    assert rules(audit("spark", AuditOptions(settings=("optim.rule.eps=1e-4", "optim.warmup=0")))) == [
+    assert rules(
+        audit("spark", AuditOptions(settings=("optim.rule.eps=1e-4", "optim.warmup=0")))
+    ) == [
         "adam-eps-large",
         "no-warmup",
     ]
@@ -101,19 +108,32 @@ def test_the_stack_is_ordered_by_gain_per_effort():
     def fault(rule, gain, effort, severity="warning"):
         return Fault(rule, "design", severity, "", "", "", "", (), "", gain, effort)
 
-    faults = [fault("a", 0.5, "rework"), fault("b", 0.2, "line"), fault("c", 0.3, "edit"), fault("d", 0.1, "edit", "error")]
+    faults = [
+        fault("a", 0.5, "rework"),
+        fault("b", 0.2, "line"),
+        fault("c", 0.3, "edit"),
+        fault("d", 0.1, "edit", "error"),
+    ]
     assert [one.rule for one in stacked(faults)] == ["b", "c", "a", "d"]
-    assert [one.rule for one in at_least(faults, "error")] == ["d"] and at_least(faults, "never") == []
+    assert [one.rule for one in at_least(faults, "error")] == ["d"] and at_least(
+        faults, "never"
+    ) == []
     with pytest.raises(BadInput, match="no severity is called 'eror'"):
         at_least(faults, "eror")
 
 
 def test_a_comment_with_a_reason_answers_a_fault(script):
     line = "model = Net().to(torch.bfloat16)"
-    script.write_text(SCRIPT.replace(line, f"{line}  # fulcrum: ignore[weights-in-bf16] a smoke test"))
+    script.write_text(
+        SCRIPT.replace(line, f"{line}  # fulcrum: ignore[weights-in-bf16] a smoke test")
+    )
     audited = audit(str(script))
-    assert not audited.faults and audited.ignored == [("weights-in-bf16", f"{script}:4", "a smoke test")]
-    script.write_text(SCRIPT.replace(line, f"# fulcrum: ignore[weights-in-bf16] above the line\n{line}"))
+    assert not audited.faults and audited.ignored == [
+        ("weights-in-bf16", f"{script}:4", "a smoke test")
+    ]
+    script.write_text(
+        SCRIPT.replace(line, f"# fulcrum: ignore[weights-in-bf16] above the line\n{line}")
+    )
     assert not audit(str(script)).faults
 
 
@@ -180,7 +200,9 @@ def test_aliases_that_grow_without_end_are_refused(tmp_path):
 
 def test_a_tag_of_python_makes_no_object(tmp_path):
     pytest.importorskip("yaml")
-    (tmp_path / "tag.yaml").write_text(f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']\nlr: 1e-4\n")
+    (tmp_path / "tag.yaml").write_text(
+        f"a: !!python/object/apply:os.mkdir ['{tmp_path}/made']\nlr: 1e-4\n"
+    )
     audit(str(tmp_path / "tag.yaml"))
     assert not (tmp_path / "made").exists()
 
@@ -188,18 +210,29 @@ def test_a_tag_of_python_makes_no_object(tmp_path):
 def test_a_plan_is_looked_at_arm_by_arm(tmp_path):
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        'title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon", "muon + repa", "short_captions", "tred"]\n'
+        'title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon", "muon + repa",'
+        ' "short_captions", "tred"]\n'
     )
     found = {fault.rule: fault for fault in audit(str(plan)).faults}
-    assert set(found) == {"too-few-pairs", "arm-is-compound", "prompts-unlike-captions", "arm-refused"}
+    assert set(found) == {
+        "too-few-pairs",
+        "arm-is-compound",
+        "prompts-unlike-captions",
+        "arm-refused",
+    }
     assert "muon + repa" in found["arm-is-compound"].place and "tred" in found["arm-refused"].place
 
 
 def test_an_unknown_name_in_a_plan_is_named_and_the_rest_audited(tmp_path):
     plan = tmp_path / "plan.toml"
-    plan.write_text('title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon"]\nsampels = 512\n')
+    plan.write_text(
+        'title = "t"\nbaseline = "spark"\nseeds = [0, 1]\narms = ["muon"]\nsampels = 512\n'
+    )
     found = {fault.rule: fault.seen for fault in audit(str(plan)).faults}
-    assert set(found) == {"unreadable", "too-few-pairs"} and "did you mean: samples" in found["unreadable"]
+    assert (
+        set(found) == {"unreadable", "too-few-pairs"}
+        and "did you mean: samples" in found["unreadable"]
+    )
     plan.write_text('title = "t"\nbaseline = "spark"\narms = ["muon"]\n')
     with pytest.raises(BadInput, match="seeds"):
         audit(str(plan))
@@ -209,15 +242,24 @@ def test_a_plan_with_many_arms_and_few_pairs_sees_little(tmp_path):
     arms = [f"muon(momentum=0.{place})" for place in range(70, 95)]
     head = 'title = "t"\nbaseline = "spark"\nsmallest_effect = 0.02\n'
     (tmp_path / "wide.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5]\narms = {arms}\n")
-    (tmp_path / "narrow.toml").write_text(f"{head}seeds = [0, 1, 2, 3, 4, 5, 6, 7]\narms = {arms[:3]}\n")
-    assert rules(audit(str(tmp_path / "wide.toml"))) == ["power-low"] and not rules(audit(str(tmp_path / "narrow.toml")))
+    (tmp_path / "narrow.toml").write_text(
+        f"{head}seeds = [0, 1, 2, 3, 4, 5, 6, 7]\narms = {arms[:3]}\n"
+    )
+    assert rules(audit(str(tmp_path / "wide.toml"))) == ["power-low"] and not rules(
+        audit(str(tmp_path / "narrow.toml"))
+    )
 
 
 def test_our_example_plans_hold_no_surprise():
-    (fault,) = audit("examples/quick.toml").faults  # it says so itself: that arm shows the published fault
-    assert fault.rule == "prompts-unlike-captions" and fault.severity == "note", "our first example ends well in CI"
+    # it says so itself: that arm shows the published fault
+    (fault,) = audit("examples/quick.toml").faults
+    assert fault.rule == "prompts-unlike-captions" and fault.severity == "note", (
+        "our first example ends well in CI"
+    )
     assert rules(audit("examples/interactions.toml")) == []
-    assert rules(audit("examples/late_decisions.toml")) == [], "a control of two levers and one change from it"
+    assert rules(audit("examples/late_decisions.toml")) == [], (
+        "a control of two levers and one change from it"
+    )
 
 
 def test_a_figure_beside_scripts_makes_no_data_set(tmp_path):
@@ -233,7 +275,11 @@ def test_a_figure_beside_scripts_makes_no_data_set(tmp_path):
 
 def test_plans_in_a_folder_are_plans_and_no_arms():
     found = audit("examples", AuditOptions(files=(Path("examples/emoji/recipe.py"),))).faults
-    assert {fault.rule for fault in found} == {"prompts-unlike-captions", "doses-unequal", "arm-is-compound"}
+    assert {fault.rule for fault in found} == {
+        "prompts-unlike-captions",
+        "doses-unequal",
+        "arm-is-compound",
+    }
     compound = [fault.place for fault in found if fault.rule == "arm-is-compound"]
     # a lever that moves several axes, the best stack: plans say so
     assert all(any(word in place for word in ("edm", "irepa + shifted_time")) for place in compound)
@@ -246,7 +292,12 @@ def test_the_page_escapes_everything_and_runs_nothing(tmp_path):
     path = tmp_path / "<script>alert(1)<" / "a&b.py"
     path.write_text(SCRIPT.replace("Net()", 'Net("<img src=x onerror=alert(1)>")'))
     page = render(audit(str(path)))
-    assert "<script" not in page and "<img" not in page and "&lt;img" in page and "default-src 'none'" in page
+    assert (
+        "<script" not in page
+        and "<img" not in page
+        and "&lt;img" in page
+        and "default-src 'none'" in page
+    )
     assert "http://" not in page and "https://" not in page
 
 
@@ -269,8 +320,12 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
         "high": -0.05,
         "verdict": "worse",
     }
-    other = effect | {"arm": "bf16_storage(x=1) instead of bf16_storage", "mean": 0.3}  # says nothing of the lever alone
-    arms = [{"name": "bf16_storage", "against": ""}, {"name": other["arm"], "against": "bf16_storage"}]
+    # says nothing of the lever alone
+    other = effect | {"arm": "bf16_storage(x=1) instead of bf16_storage", "mean": 0.3}
+    arms = [
+        {"name": "bf16_storage", "against": ""},
+        {"name": other["arm"], "against": "bf16_storage"},
+    ]
     report = {"plan": {"primary_metric": "f1"}, "arms": arms, "effects": [effect, other]}
     (folder / "report.json").write_text(json.dumps(report))
     measured = tmp_path / "measured.json"
@@ -286,7 +341,9 @@ def test_own_studies_and_our_measurements_stand_beside_the_published_number(tmp_
         "date": "2026-11-17",
         "note": "",
     }
-    measured.write_text(json.dumps([{**row, "verdict": "inconclusive"}, {**row, "science": 1, "verdict": "old"}]))
+    measured.write_text(
+        json.dumps([{**row, "verdict": "inconclusive"}, {**row, "science": 1, "verdict": "old"}])
+    )
     evidence = own_evidence(tmp_path, measured, ("bf16_storage", ""))
     fault = audit("spark + bf16_storage", None, evidence).faults[0]
     assert fault.evidence[0] == "PRX Part 2" and len(fault.evidence) == 3
@@ -303,12 +360,16 @@ CAPTIONS_ELSEWHERE = ["short_captions on pocket", "short_captions on emoji_laten
     [
         ("bf16_op(op=rope)", ["bf16_op(op=rope)"]),
         ("bf16_op(op=norm)", ["bf16_op"]),  # its default
-        ("short_captions", ["short_captions on spark", "short_captions(prompts=matched)", *CAPTIONS_ELSEWHERE]),
+        (
+            "short_captions",
+            ["short_captions on spark", "short_captions(prompts=matched)", *CAPTIONS_ELSEWHERE],
+        ),
         ("caption_filter", ["caption_filter(drop=0.2) on spark with data.source.mislabelled=0.2"]),
     ],
 )
 def test_every_number_of_ours_says_which_arm_it_is_of(tmp_path, lever, arms):
-    """Five numbers of one lever stood under every rule about an operation, and none said which was which."""
+    """Five numbers of one lever stood under every rule about an operation, and none said which was
+    which."""
     sentences = own_evidence(tmp_path, MEASURED, [lever]).of(lever)
     assert len(sentences) == len(arms)
     for sentence, arm in zip(sentences, arms, strict=True):
@@ -333,7 +394,9 @@ BASELINE = "run_name: base\nsave_folder: /out/ckpt\nlr: 1e-4\nmodel:\n  depth: 1
 
 
 @pytest.mark.parametrize("reference", ["/base", "../base", "/conf/base", "conf/base.yaml"])
-def test_experiments_in_a_folder_are_held_against_the_base_above_them(tmp_path, monkeypatch, reference):
+def test_experiments_in_a_folder_are_held_against_the_base_above_them(
+    tmp_path, monkeypatch, reference
+):
     """`- /base` was an error, `- ../base` was held against nothing, and no line said so."""
     pytest.importorskip("yaml")
     (tmp_path / "hydra/conf/experiment").mkdir(parents=True)
@@ -343,8 +406,13 @@ def test_experiments_in_a_folder_are_held_against_the_base_above_them(tmp_path, 
     )
     monkeypatch.chdir(tmp_path)
     audited = audit("hydra")
-    assert [(fault.rule, fault.place) for fault in audited.faults] == [("outputs-shared", "conf/experiment/deep.yaml:1")]
-    assert "1 arms held against 1 baseline" in audited.looked_at and "not found" not in audited.looked_at
+    assert [(fault.rule, fault.place) for fault in audited.faults] == [
+        ("outputs-shared", "conf/experiment/deep.yaml:1")
+    ]
+    assert (
+        "1 arms held against 1 baseline" in audited.looked_at
+        and "not found" not in audited.looked_at
+    )
     place = sarif(audited)["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "hydra/conf/experiment/deep.yaml"
 
@@ -357,7 +425,10 @@ def test_what_inherits_from_elsewhere_is_counted(tmp_path):
     for arm in ("a", "b"):
         (tmp_path / f"conf/arms/{arm}.yaml").write_text(f"defaults:\n  - /base\nlr: {len(arm)}\n")
     audited = audit(str(tmp_path / "conf/arms"))
-    assert "2 files inherit what was not found" in audited.looked_at and "default-not-there" not in rules(audited)
+    assert (
+        "2 files inherit what was not found" in audited.looked_at
+        and "default-not-there" not in rules(audited)
+    )
     (tmp_path / "conf/base.yaml").unlink()
     assert set(rules(audit(str(tmp_path / "conf/arms")))) == {"default-not-there"}
 
@@ -387,16 +458,25 @@ def test_a_fix_is_written_as_the_file_is(tmp_path, name, content, fix):
 def test_what_is_sure_stands_before_what_is_not(tmp_path):
     """A switch that is text, and an option that nothing reads, stood before weights in bf16."""
     (tmp_path / "a.py").write_text(
-        SCRIPT + "parser.add_argument('--ema', type=bool)\nargs = parser.parse_args()\nprint(args.seed)\n"
+        SCRIPT
+        + "parser.add_argument('--ema', type=bool)\nargs = parser.parse_args()\nprint(args.seed)\n"
     )
-    assert rules(audit(str(tmp_path / "a.py"))) == ["weights-in-bf16", "boolean-as-text", "setting-read-by-nobody"]
+    assert rules(audit(str(tmp_path / "a.py"))) == [
+        "weights-in-bf16",
+        "boolean-as-text",
+        "setting-read-by-nobody",
+    ]
 
 
 def test_rules_can_be_chosen(script, capsys):
     script.write_text(SCRIPT + "parser.add_argument('--ema', type=bool)\n")
-    assert run(capsys, str(script), "--skip", "weights-in-bf16", "--skip", "boolean-as-text")[0] == 0
+    assert (
+        run(capsys, str(script), "--skip", "weights-in-bf16", "--skip", "boolean-as-text")[0] == 0
+    )
     code, printed = run(capsys, str(script), "--only", "boolean-as-text", "--json")
-    assert code == 3 and [fault["rule"] for fault in json.loads(printed.out)["faults"]] == ["boolean-as-text"]
+    assert code == 3 and [fault["rule"] for fault in json.loads(printed.out)["faults"]] == [
+        "boolean-as-text"
+    ]
     code, printed = run(capsys, str(script), "--only", "boolean-as-txt")
     assert code == 2 and "did you mean: boolean-as-text" in printed.err
 
@@ -416,7 +496,11 @@ def test_a_terminal_shows_the_rules_without_anchors(monkeypatch, capsys):
     assert "<a id" in run(capsys, "--rules")[1].out, "the page's table, for a file"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     printed = run(capsys, "--rules")[1].out
-    assert "<a id" not in printed and "|" not in printed and "\nweights-in-bf16  error; note of weights" in printed
+    assert (
+        "<a id" not in printed
+        and "|" not in printed
+        and "\nweights-in-bf16  error; note of weights" in printed
+    )
 
 
 def test_exit_codes_for_ci(script, tmp_path, capsys):
@@ -434,7 +518,11 @@ def test_a_place_that_cannot_be_written_is_named(script, tmp_path, capsys):
         (tmp_path / f"folder{end}").mkdir()
         for place in (tmp_path / f"folder{end}", tmp_path / "no" / f"x{end}"):
             code, printed = run(capsys, str(script), option, str(place))
-            assert code != 0 and f"cannot write {place}" in printed.err and "should not happen" not in printed.err
+            assert (
+                code != 0
+                and f"cannot write {place}" in printed.err
+                and "should not happen" not in printed.err
+            )
 
 
 def test_the_former_command_is_named_by_a_hint(capsys, tmp_path):

@@ -12,15 +12,22 @@ from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.importing import Options
 
-LONG = "a weathered wooden rowing boat number {n} lies on wet sand in front of a calm grey sea, with two gulls on its rim"
+LONG = (
+    "a weathered wooden rowing boat number {n} lies on wet sand in front of a calm grey sea, with"
+    " two gulls on its rim"
+)
 
 
 @pytest.fixture
 def pictures(tmp_path):
     def make(caption, count=24):
         for number in range(count):
-            Image.effect_noise((16, 16), 20 + number).convert("RGB").save(tmp_path / f"{number:03}.png")
-            (tmp_path / f"{number:03}.txt").write_text(caption(number) if callable(caption) else caption.format(n=number))
+            Image.effect_noise((16, 16), 20 + number).convert("RGB").save(
+                tmp_path / f"{number:03}.png"
+            )
+            (tmp_path / f"{number:03}.txt").write_text(
+                caption(number) if callable(caption) else caption.format(n=number)
+            )
         return tmp_path
 
     return make
@@ -46,7 +53,10 @@ def test_good_captions_are_clean(pictures):
             lambda n: (
                 LONG.format(n=n)
                 if n % 2
-                else f"ein Ruderboot {n} mit der Nummer liegt auf dem Sand und die Möwen auf einem Rand"
+                else (
+                    f"ein Ruderboot {n} mit der Nummer liegt auf dem Sand und die Möwen auf einem"
+                    " Rand"
+                )
             ),
             "captions-mixed-languages",
         ),
@@ -76,7 +86,12 @@ def test_a_picture_that_was_cut_off_is_found(pictures):
     (folder / "005.png").write_bytes(whole[: len(whole) // 2])
     (fault,) = rules(folder).values()
     assert fault.rule == "samples-broken" and "005.png: damaged or cut off" in fault.seen
-    assert shlex.join(["fulcrum", "data", "import", str(folder), f"{folder}_store", "--bad", "quarantine"]) in fault.fix
+    assert (
+        shlex.join(
+            ["fulcrum", "data", "import", str(folder), f"{folder}_store", "--bad", "quarantine"]
+        )
+        in fault.fix
+    )
     assert "24 samples, all pictures decoded" in audit(str(folder)).looked_at
 
 
@@ -92,7 +107,11 @@ def test_a_fault_of_the_whole_names_it_once(pictures):
 
 def test_the_fixes_of_a_store_can_be_run_as_they_are(pictures, tmp_path, capsys):
     def caption(number):
-        return f"ein Boot {number} mit der Nummer liegt auf dem Sand und die Möwen sind da" if number % 3 == 0 else LONG
+        return (
+            f"ein Boot {number} mit der Nummer liegt auf dem Sand und die Möwen sind da"
+            if number % 3 == 0
+            else LONG
+        )
 
     store = tmp_path.with_name("a store")
     run_import(open_given(str(pictures(caption))), store, Options(size=16), lambda _: None)
@@ -100,7 +119,9 @@ def test_the_fixes_of_a_store_can_be_run_as_they_are(pictures, tmp_path, capsys)
     command = shlex.split(fix[fix.index("fulcrum data") :])
     with pytest.raises(SystemExit) as end:
         main(command[1:])
-    assert not end.value.code and "captions-mixed-languages" not in rules(f"{store}_en"), capsys.readouterr().err
+    assert not end.value.code and "captions-mixed-languages" not in rules(f"{store}_en"), (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(("held_out", "fault"), [("boat {n} on the sand", True), (LONG, False)])
@@ -110,6 +131,10 @@ def test_held_out_captions_of_another_length_are_told(pictures, held_out, fault)
     for number in range(48):
         (folder / f"{number:03}.txt").unlink()
         split, text = ("train", LONG) if number < 32 else ("validation", held_out)
-        lines.append(json.dumps({"file_name": f"{number:03}.png", "text": text.format(n=number), "split": split}))
+        lines.append(
+            json.dumps(
+                {"file_name": f"{number:03}.png", "text": text.format(n=number), "split": split}
+            )
+        )
     (folder / "metadata.jsonl").write_text("\n".join(lines))
     assert ("prompts-unlike-captions" in rules(folder)) == fault

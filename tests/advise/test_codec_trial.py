@@ -10,7 +10,8 @@ from fulcrum.advice.tensors import CodecTrial, try_codec
 from fulcrum.spec.errors import BadInput
 
 CAPTION = (
-    "a wide field of grey noise that fills the whole picture from one edge to the other, number {n}, without any object"
+    "a wide field of grey noise that fills the whole picture from one edge to the other, number"
+    " {n}, without any object"
 )
 
 
@@ -19,10 +20,13 @@ def codec(tmp_path_factory):
     diffusers = pytest.importorskip("diffusers")
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("codec") / "vae"
-    kinds = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
-    diffusers.AutoencoderKL(latent_channels=4, block_out_channels=(8, 8), norm_num_groups=4, **kinds).save_pretrained(
-        folder
-    )
+    kinds = {
+        "down_block_types": ("DownEncoderBlock2D",) * 2,
+        "up_block_types": ("UpDecoderBlock2D",) * 2,
+    }
+    diffusers.AutoencoderKL(
+        latent_channels=4, block_out_channels=(8, 8), norm_num_groups=4, **kinds
+    ).save_pretrained(folder)
     return str(folder)
 
 
@@ -58,6 +62,8 @@ def test_pictures_that_are_too_small_are_not_enlarged(codec, pictures):
 
 def test_a_good_autoencoder_raises_nothing():
     good = CodecTrial("vae", [31.0, 24.0, 33.0], ["a", "b", "c"], 1.02, [0.9, 1.1])
-    assert not list(ReconstructionPoor().in_codec_trial(good)) and not list(LatentDeviation().in_codec_trial(good))
+    assert not list(ReconstructionPoor().in_codec_trial(good)) and not list(
+        LatentDeviation().in_codec_trial(good)
+    )
     (fault,) = LatentDeviation().in_codec_trial(good._replace(deviation=5.5))
     assert "5.50" in fault.seen

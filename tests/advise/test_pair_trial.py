@@ -1,4 +1,5 @@
-"""Scored pairs: swapped captions are found, right ones raise nothing, and a scorer that cannot read says so."""
+"""Scored pairs: swapped captions are found, right ones raise nothing, and a scorer that cannot read
+says so."""
 
 import numpy as np
 import pytest
@@ -30,7 +31,9 @@ def world_folder(tmp_path):
         for number, image in enumerate(render(chosen, 32, "real")):
             Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{number:03}.png")
             wrong = number < swapped
-            (tmp_path / f"{number:03}.txt").write_text(texts[(number + 1) % max(swapped, 1)] if wrong else texts[number])
+            (tmp_path / f"{number:03}.txt").write_text(
+                texts[(number + 1) % max(swapped, 1)] if wrong else texts[number]
+            )
         return tmp_path
 
     return make
@@ -47,7 +50,8 @@ def test_right_captions_raise_nothing_and_are_counted(world_folder):
 
 
 def test_the_captions_that_are_scored_can_be_named(world_folder, tmp_path):
-    """A store with its old captions and new ones beside them could be asked about one column alone."""
+    """A store with its old captions and new ones beside them could be asked about one column
+    alone."""
     store = tmp_path.with_name("named_store")
     run_import(open_given(str(world_folder(0))), store, Options(size=32), lambda _: None)
     first = PictureStore(store)
@@ -85,14 +89,21 @@ def test_a_tenth_that_fits_another_is_no_fault_yet():
     more = [ScoredPair(str(n), "a", 0.0 if n < 7 else 2.0, 1.0) for n in range(60)]
     (sighting,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", more, 0))
     assert "7 of 60" in sighting.seen and "23%" in sighting.seen
-    assert sighting.fix.endswith("fulcrum data filter my_data_store my_data_store_fitting --score world --drop 0.1")
+    assert sighting.fix.endswith(
+        "fulcrum data filter my_data_store my_data_store_fitting --score world --drop 0.1"
+    )
 
 
 def test_a_scorer_that_tells_no_better_than_chance_blames_no_caption():
-    """`about 97% may be wrong` was said of right captions whose pictures the scorer did not know."""
+    """`about 97% may be wrong` was said of right captions whose pictures the scorer did not
+    know."""
     pairs = [ScoredPair(str(n), "a", 0.0 if n < 16 else 2.0, 1.0) for n in range(33)]
     (sighting,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", pairs, 0))
-    assert sighting.severity == "note" and "does not know such pictures" in sighting.seen and "%" not in sighting.seen
+    assert (
+        sighting.severity == "note"
+        and "does not know such pictures" in sighting.seen
+        and "%" not in sighting.seen
+    )
     few = [ScoredPair(str(n), "a", 0.0 if n < 8 else 2.0, 1.0) for n in range(33)]
     (sure,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", few, 0))
     (unsure,) = CaptionsUnlikePictures().in_pairs(PairTrial("world", few, 0, "not of its world"))

@@ -1,4 +1,5 @@
-"""Every rule that the published faults do not reach: a case that it finds, and a sound twin that raises nothing."""
+"""Every rule that the published faults do not reach: a case that it finds, and a sound twin that
+raises nothing."""
 
 import json
 from pathlib import Path
@@ -22,25 +23,35 @@ def train(model, loader):
 
 
 def loop(body, options=""):
-    return LOOP.format(body="\n".join(f"        {line}" for line in body.split("\n")), options=options)
+    return LOOP.format(
+        body="\n".join(f"        {line}" for line in body.split("\n")), options=options
+    )
 
 
 SOUND = (
-    "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss = model(batch).mean()\nloss.backward()\noptimizer.step()"
+    "with torch.autocast('cuda', dtype=torch.bfloat16):\n    loss ="
+    " model(batch).mean()\nloss.backward()\noptimizer.step()"
 )
 SCALED = (
-    "with torch.autocast('cuda', dtype=torch.float16):\n    loss = model(batch).mean()\nscaler.scale(loss).backward()\n"
-    "scaler.unscale_(optimizer)\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-    "scaler.step(optimizer)\nscaler.update()"
+    "with torch.autocast('cuda', dtype=torch.float16):\n    loss ="
+    " model(batch).mean()\nscaler.scale(loss).backward()\nscaler.unscale_(optimizer)\ntorch.nn.util"
+    "s.clip_grad_norm_(model.parameters(),"
+    " 1.0)\nscaler.step(optimizer)\nscaler.update()"
 )
 PREVIEW = "\ndef validate(pipe):\n    return pipe('a dog', max_sequence_length={}).images\n"
 FLUX = "vae = AutoencoderKL.from_pretrained('black-forest-labs/FLUX.1-dev', subfolder='vae')\n"
-BASE = {"run_name": "base", "seed": 1, "save_folder": "out/${run_name}", "model": {"depth": 16}, "guidance_scale": 4.0}
+BASE = {
+    "run_name": "base",
+    "seed": 1,
+    "save_folder": "out/${run_name}",
+    "model": {"depth": 16},
+    "guidance_scale": 4.0,
+}
 
 COUNTED = (
-    "def judge(net, loader):\n    fid = FrechetInceptionDistance(normalize=True)\n    drawn = 0\n"
-    "    for images in loader:\n        fid.update(net(images), real=False)\n        drawn += len(images)\n"
-    "        if drawn >= {}:\n            break\n"
+    "def judge(net, loader):\n    fid = FrechetInceptionDistance(normalize=True)\n    drawn = 0\n  "
+    "  for images in loader:\n        fid.update(net(images), real=False)\n        drawn +="
+    " len(images)\n        if drawn >= {}:\n            break\n"
 )
 BY_HAND = "\n".join(
     [
@@ -57,40 +68,59 @@ BY_HAND = "\n".join(
     ]
 )
 ZIPPED = BY_HAND.replace(
-    "for name, weight in net.state_dict().items():", "for a, b in zip(ema.parameters(), net.parameters()):"
+    "for name, weight in net.state_dict().items():",
+    "for a, b in zip(ema.parameters(), net.parameters()):",
 )
-ZIPPED = ZIPPED.replace("ema[name].mul_(0.9999).add_(weight, alpha=1e-4)", "a.data.lerp_(b.data, 1 - 0.9999)")
+ZIPPED = ZIPPED.replace(
+    "ema[name].mul_(0.9999).add_(weight, alpha=1e-4)", "a.data.lerp_(b.data, 1 - 0.9999)"
+)
 ENCODES = loop(
-    "latents = vae.encode(batch).latent_dist.sample() * vae.config.scaling_factor\n" + SOUND.replace("batch", "latents")
+    "latents = vae.encode(batch).latent_dist.sample() * vae.config.scaling_factor\n"
+    + SOUND.replace("batch", "latents")
 )
 PREVIEWED = (
-    "import torch\n\ndef preview(net):\n    net.eval()\n{after}\n"
-    "def main(loader):\n    net = Net()\n    optimizer = torch.optim.AdamW(net.parameters())\n    for batch in loader:\n"
-    "        net(batch).mean().backward()\n        optimizer.step()\n        optimizer.zero_grad()\n        preview(net)\n"
+    "import torch\n\ndef preview(net):\n    net.eval()\n{after}\ndef main(loader):\n    net ="
+    " Net()\n    optimizer = torch.optim.AdamW(net.parameters())\n    for batch in loader:\n       "
+    " net(batch).mean().backward()\n        optimizer.step()\n        optimizer.zero_grad()\n      "
+    "  preview(net)\n"
 )
 EPOCHS = (
-    "import torch\nnet = Net()\noptimizer = torch.optim.AdamW(net.parameters())\nfor epoch in range(9):\n"
-    "    net.train()\n    for batch in loader:\n        net(batch).mean().backward()\n"
-    "        optimizer.step()\n        optimizer.zero_grad()\n    net.eval()\n    print(loss)\n"
+    "import torch\nnet = Net()\noptimizer = torch.optim.AdamW(net.parameters())\nfor epoch in"
+    " range(9):\n    net.train()\n    for batch in loader:\n        net(batch).mean().backward()\n "
+    "       optimizer.step()\n        optimizer.zero_grad()\n    net.eval()\n    print(loss)\n"
 )
 OPTIONS = (
-    "def parse():\n    parser = ArgumentParser()\n    parser.add_argument('--size')\n    return parser.parse_args()\n\n"
-    "args = parse()\n"
+    "def parse():\n    parser = ArgumentParser()\n    parser.add_argument('--size')\n    return"
+    " parser.parse_args()\n\nargs = parse()\n"
 )
 
 SCRIPTS = {  # rule: (fault, sound)
-    "gradients-never-cleared": (loop(SOUND).replace("        optimizer.zero_grad()\n", ""), loop(SOUND)),
+    "gradients-never-cleared": (
+        loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
+        loop(SOUND),
+    ),
     "left-in-eval-mode": (PREVIEWED.format(after=""), PREVIEWED.format(after="    net.train()\n")),
     "codec-range": (
         f"tf = Compose([Resize(256), ToTensor()])\nfid = Fid(normalize=True)\n{ENCODES}",
-        f"tf = Compose([Resize(256), ToTensor(), Normalize([0.5], [0.5])])\nfid = Fid(normalize=True)\n{ENCODES}",
+        (
+            "tf = Compose([Resize(256), ToTensor(), Normalize([0.5], [0.5])])\nfid ="
+            f" Fid(normalize=True)\n{ENCODES}"
+        ),
     ),
     "weights-in-bf16": (
-        "import torch\nmodel = Net().half()\nparams = list(model.parameters())\noptimizer = torch.optim.Adam(params)\n",
-        "import torch\nvae = Net().half()\nmodel = Net()\noptimizer = torch.optim.Adam(model.parameters())\n",
+        (
+            "import torch\nmodel = Net().half()\nparams = list(model.parameters())\noptimizer ="
+            " torch.optim.Adam(params)\n"
+        ),
+        (
+            "import torch\nvae = Net().half()\nmodel = Net()\noptimizer ="
+            " torch.optim.Adam(model.parameters())\n"
+        ),
     ),
     "latent-scale-missing": (
-        loop(f"latents = vae.encode(batch).latent_dist.sample()\n{SOUND.replace('batch', 'latents')}"),
+        loop(
+            f"latents = vae.encode(batch).latent_dist.sample()\n{SOUND.replace('batch', 'latents')}"
+        ),
         loop(
             "latents = vae.encode(batch).latent_dist.sample() * vae.config.scaling_factor\n"
             + SOUND.replace("batch", "latents")
@@ -101,13 +131,24 @@ SCRIPTS = {  # rule: (fault, sound)
         "import copy, torch\nmodel = Net()\nema = copy.deepcopy(model)\n",
     ),
     "grad-scaler-with-bf16": (
-        "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.bfloat16):\n    pass\n",
-        "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.float16):\n    pass\n",
+        (
+            "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.bfloat16):\n "
+            "   pass\n"
+        ),
+        (
+            "scaler = torch.amp.GradScaler()\nwith torch.autocast('cuda', dtype=torch.float16):\n  "
+            "  pass\n"
+        ),
     ),
-    "clip-of-scaled-gradients": (loop(SCALED.replace("scaler.unscale_(optimizer)\n", "")), loop(SCALED)),
+    "clip-of-scaled-gradients": (
+        loop(SCALED.replace("scaler.unscale_(optimizer)\n", "")),
+        loop(SCALED),
+    ),
     "text-length-unequal": (
-        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}") + PREVIEW.format(256),
-        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}") + PREVIEW.format(77),
+        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}")
+        + PREVIEW.format(256),
+        loop(f"text = pipe.encode_prompt(batch, max_sequence_length=77)\n{SOUND}")
+        + PREVIEW.format(77),
     ),
     "fp16-without-scaler": (loop(SOUND.replace("bfloat16", "float16")), loop(SOUND)),
     "autocast-too-wide": (
@@ -118,7 +159,10 @@ SCRIPTS = {  # rule: (fault, sound)
         loop("model.to(torch.bfloat16)\nloss = torch.nn.functional.mse_loss(model(batch), batch)"),
         loop("loss = torch.nn.functional.mse_loss(model(batch).float(), batch.float())"),
     ),
-    "rotary-in-bf16": ("freqs_cis = table.to(torch.bfloat16)\n", "freqs_cis = table.to(torch.float32)\n"),
+    "rotary-in-bf16": (
+        "freqs_cis = table.to(torch.bfloat16)\n",
+        "freqs_cis = table.to(torch.float32)\n",
+    ),
     "time-in-bf16": (
         "timesteps = torch.rand(8)\ntimesteps = timesteps.to(torch.bfloat16)\n",
         "timesteps = torch.rand(8)\ntimesteps = timesteps.to('cuda')\n",
@@ -129,8 +173,14 @@ SCRIPTS = {  # rule: (fault, sound)
     ),
     "adam-eps-large": (loop(SOUND, ", eps=1e-4"), loop(SOUND, ", eps=1e-8")),
     "average-longer-than-training": (
-        "parser.add_argument('--max_steps', default=1000)\nema = EMAModel(net.parameters(), decay=0.9999)\n",
-        "parser.add_argument('--max_steps', default=1000)\nema = EMAModel(net.parameters(), decay=0.99)\n",
+        (
+            "parser.add_argument('--max_steps', default=1000)\nema = EMAModel(net.parameters(),"
+            " decay=0.9999)\n"
+        ),
+        (
+            "parser.add_argument('--max_steps', default=1000)\nema = EMAModel(net.parameters(),"
+            " decay=0.99)\n"
+        ),
     ),
     "few-samples-for-features": (
         "fid = Fid()\nparser.add_argument('--num_eval_samples', type=int, default=256)\n",
@@ -140,7 +190,10 @@ SCRIPTS = {  # rule: (fault, sound)
         loop(f"sampler = DistributedSampler(batch, seed=3 + seed)\n{SOUND}"),
         loop(f"sampler = DistributedSampler(batch, seed=3 + seed)\nsampler.set_epoch(1)\n{SOUND}"),
     ),
-    "boolean-as-text": ("parser.add_argument('--ema', type=bool)\n", "parser.add_argument('--ema', action='store_true')\n"),
+    "boolean-as-text": (
+        "parser.add_argument('--ema', type=bool)\n",
+        "parser.add_argument('--ema', action='store_true')\n",
+    ),
     "setting-read-by-nobody": (
         "parser.add_argument('--size')\nargs = parser.parse_args()\n",
         "parser.add_argument('--size')\nargs = parser.parse_args()\nprint(args.size)\n",
@@ -151,15 +204,27 @@ SCRIPTS = {  # rule: (fault, sound)
     ),
     "metric-range": (
         "fid = FrechetInceptionDistance(feature=64)\nfid.update(images.clamp(0, 1), real=False)\n",
-        "fid = FrechetInceptionDistance(feature=64)\nfid.update((images.clamp(0, 1) * 255).to(torch.uint8), real=False)\n",
+        (
+            "fid = FrechetInceptionDistance(feature=64)\nfid.update((images.clamp(0, 1) *"
+            " 255).to(torch.uint8), real=False)\n"
+        ),
     ),
 }
 MORE_SCRIPTS = [  # other forms of the same faults
-    ("average-longer-than-training", BY_HAND.replace("STEPS", "3000"), BY_HAND.replace("STEPS", "300_000")),
-    ("average-longer-than-training", ZIPPED.replace("STEPS", "3000"), ZIPPED.replace("STEPS", "300_000")),
     (
         "average-longer-than-training",
-        "parser.add_argument('--steps', type=int, default=5000)\n" + BY_HAND.replace("STEPS", "args.steps"),
+        BY_HAND.replace("STEPS", "3000"),
+        BY_HAND.replace("STEPS", "300_000"),
+    ),
+    (
+        "average-longer-than-training",
+        ZIPPED.replace("STEPS", "3000"),
+        ZIPPED.replace("STEPS", "300_000"),
+    ),
+    (
+        "average-longer-than-training",
+        "parser.add_argument('--steps', type=int, default=5000)\n"
+        + BY_HAND.replace("STEPS", "args.steps"),
         BY_HAND.replace("range(STEPS)", "count()"),
     ),
     (
@@ -182,7 +247,9 @@ MORE_SCRIPTS = [  # other forms of the same faults
     (
         "gradients-never-cleared",
         loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
-        loop(SOUND).replace("optimizer.zero_grad()", "for p in model.parameters():\n            p.grad = None"),
+        loop(SOUND).replace(
+            "optimizer.zero_grad()", "for p in model.parameters():\n            p.grad = None"
+        ),
     ),
     (
         "gradients-never-cleared",
@@ -192,13 +259,17 @@ MORE_SCRIPTS = [  # other forms of the same faults
     (
         "gradients-never-cleared",
         loop(SOUND).replace("        optimizer.zero_grad()\n", ""),
-        "import torch\nfor batch in loader:\n    optimizer = torch.optim.SGD(net.parameters())\n    net(batch).backward()\n"
-        "    optimizer.step()\n",
+        (
+            "import torch\nfor batch in loader:\n    optimizer ="
+            " torch.optim.SGD(net.parameters())\n    net(batch).backward()\n    optimizer.step()\n"
+        ),
     ),
     (
         "left-in-eval-mode",
         PREVIEWED.format(after=""),
-        PREVIEWED.format(after="").replace("        preview(net)", "        preview(deepcopy(net))"),
+        PREVIEWED.format(after="").replace(
+            "        preview(net)", "        preview(deepcopy(net))"
+        ),
     ),
     (
         "left-in-eval-mode",
@@ -208,16 +279,25 @@ MORE_SCRIPTS = [  # other forms of the same faults
     (
         "left-in-eval-mode",
         EPOCHS.replace("    net.train()\n", ""),
-        EPOCHS.replace("    net.train()\n", "").replace("    net.eval()\n", "").replace("loss)", "loss)\nnet.eval()"),
+        EPOCHS.replace("    net.train()\n", "")
+        .replace("    net.eval()\n", "")
+        .replace("loss)", "loss)\nnet.eval()"),
     ),
     (
         "codec-range",
         f"tf = Compose([Resize(256), ToTensor()])\n{ENCODES}",
-        f"tf = Compose([Resize(256), ToTensor()])\n{ENCODES.replace('encode(batch)', 'encode(batch * 2 - 1)')}",
+        (
+            "tf = Compose([Resize(256),"
+            f" ToTensor()])\n{ENCODES.replace('encode(batch)', 'encode(batch * 2 - 1)')}"
+        ),
     ),
 ]
 MORE_CONFIGS = [
-    ("average-longer-than-training", {"ema": {"smoothing": 0.9999}, "max_duration": "5000ba"}, {"max_duration": "5000ba"}),
+    (
+        "average-longer-than-training",
+        {"ema": {"smoothing": 0.9999}, "max_duration": "5000ba"},
+        {"max_duration": "5000ba"},
+    ),
     (
         "average-longer-than-training",
         {"ema": {"smoothing": 0.9999, "update_interval": "1ba"}, "max_duration": "5000ba"},
@@ -235,18 +315,41 @@ MORE_CONFIGS = [
     ),
     (
         "shift-without-resolution",
-        {"model": "black-forest-labs/FLUX.1-dev", "discrete_flow_shift": 1.0, "resolution": "1024,1024"},
-        {"model": "black-forest-labs/FLUX.1-dev", "discrete_flow_shift": 1.0, "resolution": "256,256"},
+        {
+            "model": "black-forest-labs/FLUX.1-dev",
+            "discrete_flow_shift": 1.0,
+            "resolution": "1024,1024",
+        },
+        {
+            "model": "black-forest-labs/FLUX.1-dev",
+            "discrete_flow_shift": 1.0,
+            "resolution": "256,256",
+        },
     ),
     (
         "shift-without-resolution",
         {"model_family": "flux", "flux_schedule_shift": 0, "resolution": 1024},
-        {"model_family": "flux", "flux_schedule_shift": 0, "flux_schedule_auto_shift": True, "resolution": 1024},
+        {
+            "model_family": "flux",
+            "flux_schedule_shift": 0,
+            "flux_schedule_auto_shift": True,
+            "resolution": 1024,
+        },
     ),
     (
         "shift-without-resolution",
-        {"model": "FLUX.1-dev", "discrete_flow_shift": 1.0, "timestep_sampling": "uniform", "resolution": "1024,1024"},
-        {"model": "FLUX.1-dev", "discrete_flow_shift": 1.0, "timestep_sampling": "flux_shift", "resolution": "1024,1024"},
+        {
+            "model": "FLUX.1-dev",
+            "discrete_flow_shift": 1.0,
+            "timestep_sampling": "uniform",
+            "resolution": "1024,1024",
+        },
+        {
+            "model": "FLUX.1-dev",
+            "discrete_flow_shift": 1.0,
+            "timestep_sampling": "flux_shift",
+            "resolution": "1024,1024",
+        },
     ),
     (
         "shift-without-resolution",
@@ -255,10 +358,19 @@ MORE_CONFIGS = [
     ),
 ]
 CONFIGS = {
-    "weights-in-bf16": ({"full_bf16": True, "lr": 1e-4}, {"full_bf16": False, "mixed_precision": "bf16", "lr": 1e-4}),
-    "optimizer-state-in-bf16": ({"optimizer": {"state_dtype": "bf16"}}, {"optimizer": {"state_dtype": "fp32"}}),
+    "weights-in-bf16": (
+        {"full_bf16": True, "lr": 1e-4},
+        {"full_bf16": False, "mixed_precision": "bf16", "lr": 1e-4},
+    ),
+    "optimizer-state-in-bf16": (
+        {"optimizer": {"state_dtype": "bf16"}},
+        {"optimizer": {"state_dtype": "fp32"}},
+    ),
     "average-in-bf16": ({"ema": {"dtype": "bfloat16"}}, {"ema": {"dtype": "float32"}}),
-    "grad-scaler-with-bf16": ({"precision": "bf16", "grad_scaler": True}, {"precision": "fp16", "grad_scaler": True}),
+    "grad-scaler-with-bf16": (
+        {"precision": "bf16", "grad_scaler": True},
+        {"precision": "fp16", "grad_scaler": True},
+    ),
     "prompts-unlike-captions": (
         {"data": {"caption_column": "short_caption"}, "eval": {"caption_column": "long_caption"}},
         {"data": {"caption_column": "long_caption"}, "eval": {"caption_column": "long_caption"}},
@@ -275,16 +387,28 @@ CONFIGS = {
         {"repa": {"weight": 0.5}, "max_train_steps": 400000},
         {"repa": {"weight": 0.5, "until": 0.5}, "max_train_steps": 400000},
     ),
-    "average-longer-than-training": ({"ema_decay": 0.9999, "max_steps": 5000}, {"ema_decay": 0.999, "max_steps": 50000}),
+    "average-longer-than-training": (
+        {"ema_decay": 0.9999, "max_steps": 5000},
+        {"ema_decay": 0.999, "max_steps": 50000},
+    ),
     "no-warmup": ({"lr_warmup_steps": 0, "lr": "1e-4"}, {"lr_warmup_steps": 500, "lr": "1e-4"}),
     "adam-eps-large": ({"optimizer": {"eps": "1e-4"}}, {"optimizer": {"eps": "1e-8"}}),
     "few-samples-for-features": (
         {"metrics": ["fid"], "eval": {"num_samples": 512}},
         {"metrics": ["fid"], "eval": {"num_samples": 10000}},
     ),
-    "validation-draws-anew": ({"validation": {"fixed_noise": False}}, {"validation": {"fixed_noise": True}}),
-    "resize-without-smoothing": ({"teacher": {"resize": "nearest"}}, {"teacher": {"resize": "bicubic"}}),
-    "noise-shared-by-samples": ({"evaluation": {"same_noise": True}}, {"evaluation": {"same_noise": False}}),
+    "validation-draws-anew": (
+        {"validation": {"fixed_noise": False}},
+        {"validation": {"fixed_noise": True}},
+    ),
+    "resize-without-smoothing": (
+        {"teacher": {"resize": "nearest"}},
+        {"teacher": {"resize": "bicubic"}},
+    ),
+    "noise-shared-by-samples": (
+        {"evaluation": {"same_noise": True}},
+        {"evaluation": {"same_noise": False}},
+    ),
     "reference-in-training": (
         {"train": {"path": "/data/a"}, "fid": {"reference": {"path": "/data/a/"}}},
         {"train": {"path": "/data/a"}, "fid": {"reference": {"path": "/data/b"}}},
@@ -307,11 +431,18 @@ CONFIGS = {
     ),
     "outputs-shared": (
         {"out_dir": "/runs/a", "lr": 1e-4, "hydra": {"sweeper": {"params": {"lr": "1e-4,2e-4"}}}},
-        {"out_dir": "/runs/${lr}", "lr": 1e-4, "hydra": {"sweeper": {"params": {"lr": "1e-4,2e-4"}}}},
+        {
+            "out_dir": "/runs/${lr}",
+            "lr": 1e-4,
+            "hydra": {"sweeper": {"params": {"lr": "1e-4,2e-4"}}},
+        },
     ),
     "boolean-as-text": ({"use_ema": "False"}, {"use_ema": False}),
     "errors-swallowed": ({"dataset": {"on_error": "skip"}}, {"dataset": {"on_error": "raise"}}),
-    "metric-range": ({"fid": {"normalize": True, "dtype": "uint8"}}, {"fid": {"normalize": False, "dtype": "uint8"}}),
+    "metric-range": (
+        {"fid": {"normalize": True, "dtype": "uint8"}},
+        {"fid": {"normalize": False, "dtype": "uint8"}},
+    ),
 }
 FAMILIES = {  # what an arm sets beside the baseline
     "guidance-unequal": ({"guidance_scale": 1.0}, {"model": {"depth": 12}}),
@@ -368,11 +499,14 @@ def test_in_other_forms_of_configurations(rule, fault, sound, tmp_path):
     ],
 )
 def test_a_part_that_is_handed_on_hides_that_part_alone(read, told, tmp_path):
-    """`instantiate(config.model)` hid the published BF16 fault itself: a setting of the arm that nothing reads."""
+    """`instantiate(config.model)` hid the published BF16 fault itself: a setting of the arm that
+    nothing reads."""
     (tmp_path / "baseline.yaml").write_text(yaml.safe_dump(BASE))
     arm = {"defaults": ["baseline"], "run_name": "arm", "extra": {"use_bf16_weights": True}}
     (tmp_path / "arm.yaml").write_text(yaml.safe_dump(arm))
-    (tmp_path / "train.py").write_text(f"model = instantiate({read})\nprint(config.seed, config.model.depth)\n")
+    (tmp_path / "train.py").write_text(
+        f"model = instantiate({read})\nprint(config.seed, config.model.depth)\n"
+    )
     assert ("setting-read-by-nobody" in found(tmp_path)) == told
 
 
@@ -390,7 +524,9 @@ def test_between_configurations(rule, tmp_path):
     for side, arm in zip(("fault", "sound"), FAMILIES[rule], strict=True):
         (tmp_path / side).mkdir()
         (tmp_path / side / "baseline.yaml").write_text(yaml.safe_dump(BASE))
-        (tmp_path / side / "arm.yaml").write_text(yaml.safe_dump({"defaults": ["baseline"], "run_name": "arm", **arm}))
+        (tmp_path / side / "arm.yaml").write_text(
+            yaml.safe_dump({"defaults": ["baseline"], "run_name": "arm", **arm})
+        )
     assert rule in found(tmp_path / "fault") and not found(tmp_path / "sound")
 
 

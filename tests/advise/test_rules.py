@@ -1,4 +1,5 @@
-"""Every rule is whole: its facts stand, its id is its file's name, its lever exists, and the page lists it."""
+"""Every rule is whole: its facts stand, its id is its file's name, its lever exists, and the page
+lists it."""
 
 import re
 import sys
@@ -27,8 +28,12 @@ def test_a_rule_says_all_that_is_asked_of_it(rule):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_a_guessed_gain_is_small(rule):
-    """docs/decisions/0042: otherwise a guess stands above what was measured; `boolean-as-text` stood above real errors."""
-    guessed = any(words in rule.size for words in ("no number published", "no published number", "no clean number"))
+    """docs/decisions/0042: otherwise a guess stands above what was measured; `boolean-as-text`
+    stood above real errors."""
+    guessed = any(
+        words in rule.size
+        for words in ("no number published", "no published number", "no clean number")
+    )
     assert not guessed or rule.gain <= (0.2 if rule.severity == "error" else 0.1)
 
 
@@ -37,7 +42,10 @@ def test_another_severity_than_the_tables_is_said(rule):
     """`setting-read-by-nobody` was an error in the table and a warning where it was shown."""
     source = Path(sys.modules[type(rule).__module__].__file__).read_text(encoding="utf-8")
     own = re.findall(
-        r"severity=|^ *\"(?:note|warning|error)\",$|, (?:None if .* else )?\"(?:note|warning|error)\"\)", source, re.M
+        r"severity=|^ *\"(?:note|warning|error)\",$|, (?:None if .* else"
+        r" )?\"(?:note|warning|error)\"\)",
+        source,
+        re.M,
     )
     assert bool(rule.also) == bool(own), own
 
@@ -53,4 +61,6 @@ def test_every_way_to_look_is_a_method_of_a_rule():
 
 def test_the_page_has_the_table_of_today():
     page = (ROOT / "docs/audit.md").read_text(encoding="utf-8")
-    assert page.split(BEGIN)[1].split(END)[0].strip() == rule_table(), "write it anew: fulcrum audit --rules"
+    assert page.split(BEGIN)[1].split(END)[0].strip() == rule_table(), (
+        "write it anew: fulcrum audit --rules"
+    )

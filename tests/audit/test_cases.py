@@ -1,4 +1,5 @@
-"""Every fault of docs/published.md, as small scripts and configurations, is found by its rule; sound twins raise none."""
+"""Every fault of docs/published.md, as small scripts and configurations, is found by its rule;
+sound twins raise none."""
 
 import re
 from pathlib import Path
@@ -83,4 +84,6 @@ def test_every_case_is_tried():
 
 def test_the_page_of_the_published_study_knows_the_same_faults():
     page = (Path(__file__).parents[2] / "docs/published.md").read_text(encoding="utf-8")
-    assert {rule.published for rule in RULES} - {""} == set(re.findall(r"^\| (A\d+) \|", page, re.MULTILINE))
+    assert {rule.published for rule in RULES} - {""} == set(
+        re.findall(r"^\| (A\d+) \|", page, re.MULTILINE)
+    )

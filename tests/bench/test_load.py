@@ -1,4 +1,5 @@
-"""The loads of bench/load.py on a small share: what is held stays level, and a load that is not level is told."""
+"""The loads of bench/load.py on a small share: what is held stays level, and a load that is not
+level is told."""
 
 import subprocess
 import sys
@@ -15,7 +16,10 @@ def test_growth_is_told() -> None:
     start = [Level(at, 100.0, 5, 1.0) for at in range(5)]
     assert growth([*start, Level(5, 100.0 + LEVEL, 7, 9.0)]) == []
     memory, files = growth([*start, Level(5, 101.0 + LEVEL, 8, 9.0)])
-    assert memory.startswith("memory grew by 25.0 MB from 3 to 5") and files == "3 more files are open at 5 than at 3"
+    assert (
+        memory.startswith("memory grew by 25.0 MB from 3 to 5")
+        and files == "3 more files are open at 5 than at 3"
+    )
     assert growth([*start, Level(1_000_003, 101.0 + LEVEL, 5, 9.0)], each=2.0) == []
 
 
@@ -30,7 +34,8 @@ def done(name: str, share: float) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_record_of_days_is_cut_and_shown_in_little_memory() -> None:
-    end = done("record", 0.06)  # all lines of it as objects are 70 MB; in a process of its own, whose peak is its own
+    # all lines of it as objects are 70 MB; in a process of its own, whose peak is its own
+    end = done("record", 0.06)
     assert end.returncode == 0 and "400 points shown" in end.stdout, end.stdout + end.stderr
 
 

@@ -20,7 +20,10 @@ class WorldPictures:
 
     def __init__(self, count, split="reference", size=32):
         self.scenes = scenes(split, np.arange(count))
-        self.images, self.texts = render(self.scenes, size, "real"), captions(self.scenes, "short").texts
+        self.images, self.texts = (
+            render(self.scenes, size, "real"),
+            captions(self.scenes, "short").texts,
+        )
 
     def __iter__(self):
         for number, (image, text) in enumerate(zip(self.images, self.texts, strict=True)):
@@ -35,7 +38,9 @@ class WorldPictures:
 @pytest.fixture(scope="session")
 def world_store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world") / "store"
-    run_import(WorldPictures(96), folder, Options(size=32, hold_out=0.1, shard=40), lambda text: None)
+    run_import(
+        WorldPictures(96), folder, Options(size=32, hold_out=0.1, shard=40), lambda text: None
+    )
     return folder
 
 

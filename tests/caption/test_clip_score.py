@@ -1,4 +1,5 @@
-"""`--score clip=FOLDER` of the commands that take it: a tiny random CLIP scores every pair, other folders are refused."""
+"""`--score clip=FOLDER` of the commands that take it: a tiny random CLIP scores every pair, other
+folders are refused."""
 
 import json
 
@@ -27,7 +28,11 @@ def own_scores(store, clip, caption):
     """Of every picture by itself."""
     score = open_scorer(clip)
     return np.array(
-        [score([store.picture(row)], [store.captions(row)[caption][0]])[0] for row in range(len(store))], np.float64
+        [
+            score([store.picture(row)], [store.captions(row)[caption][0]])[0]
+            for row in range(len(store))
+        ],
+        np.float64,
     )
 
 
@@ -49,10 +54,13 @@ def test_data_is_filtered_by_clip(world_store, clip, tmp_path, capsys):
     assert code == 0, printed.err
     parent, facts = PictureStore(world_store), json.loads(printed.out)
     scores, train = own_scores(parent, clip, "short"), parent.split("train")
-    worst = set(train[np.argsort(scores[train], kind="stable")[: round(0.25 * len(train))]].tolist())
+    worst = set(
+        train[np.argsort(scores[train], kind="stable")[: round(0.25 * len(train))]].tolist()
+    )
     left = PictureStore(tmp_path / "best")
     gone = set(range(len(parent))) - {
-        [parent.name(row) for row in range(len(parent))].index(left.name(row)) for row in range(len(left))
+        [parent.name(row) for row in range(len(parent))].index(left.name(row))
+        for row in range(len(left))
     }
     assert gone == worst and facts["count"] == len(parent) - len(worst)
     assert left.about["filter"]["scorer"] == clip
@@ -92,7 +100,9 @@ def test_an_audit_scores_pairs_by_clip(world_store, clip, capsys):
 
 @pytest.mark.parametrize("command", ["filter", "caption", "audit"])
 @pytest.mark.parametrize("fault", ["none", "another", "empty", "no tokenizer", "no words"])
-def test_other_folders_are_refused_and_nothing_is_left(world_store, clip, tmp_path, capsys, fault, command):
+def test_other_folders_are_refused_and_nothing_is_left(
+    world_store, clip, tmp_path, capsys, fault, command
+):
     folder = tmp_path / "folder"
     if fault == "another":
         save_llava(folder)
@@ -100,12 +110,29 @@ def test_other_folders_are_refused_and_nothing_is_left(world_store, clip, tmp_pa
         folder.mkdir()
     elif fault == "no tokenizer":
         save_clip(folder)
-        for name in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        for name in (
+            "vocab.json",
+            "merges.txt",
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "special_tokens_map.json",
+        ):
             (folder / name).unlink(missing_ok=True)
     scorer = "embedded" if fault == "no words" else f"clip={folder}"
     to = tmp_path / "new"
     words = {
-        "filter": ("data", "filter", world_store, to, "--score", scorer, "--drop", 0.5, "--caption", "short"),
+        "filter": (
+            "data",
+            "filter",
+            world_store,
+            to,
+            "--score",
+            scorer,
+            "--drop",
+            0.5,
+            "--caption",
+            "short",
+        ),
         "caption": ("caption", world_store, to, "--model", "world", "--score", scorer),
         "audit": ("audit", world_store, "--score", scorer),
     }[command]

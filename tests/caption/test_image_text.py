@@ -1,4 +1,5 @@
-"""Vision-language models of transformers, tiny and random: whatever they answer is a caption or is quarantined."""
+"""Vision-language models of transformers, tiny and random: whatever they answer is a caption or is
+quarantined."""
 
 import json
 
@@ -30,7 +31,9 @@ def test_a_chat_model_answers_by_batch_and_by_one_alike(llava, world_store):
     assert network.takes_prompts and network.kind == "LlavaForConditionalGeneration"
     pictures = [store.picture(row) for row in range(5)]
     together = network.write(pictures, "describe this picture", 6)
-    assert together == [network.write([picture], "describe this picture", 6)[0] for picture in pictures]
+    assert together == [
+        network.write([picture], "describe this picture", 6)[0] for picture in pictures
+    ]
     assert len({text for text, _ in together}) > 1 or together[0][0], "it says something"
     assert network.write(pictures, "describe this picture", 6, 1.0, 3) == network.write(
         pictures, "describe this picture", 6, 1.0, 3
@@ -55,10 +58,14 @@ def test_a_store_is_captioned(kind, request, world_store, tmp_path):
     column = about["columns"][f"{kind}_short"]
     assert column["class"] in ("LlavaForConditionalGeneration", "BlipForConditionalGeneration")
     assert column["model_hash"] and column["max_tokens"] == 8
-    assert column["prompt"]["version"] == ("short-1" if kind == "llava" else "none"), "what was really asked"
+    assert column["prompt"]["version"] == ("short-1" if kind == "llava" else "none"), (
+        "what was really asked"
+    )
     answers = about["captions"].get(f"{kind}_short", 0) + sum(about["quarantined_answers"].values())
     assert answers == 24 and about["count"] == 24
-    assert json.loads((tmp_path / "new" / "ledger.json").read_text())["reasons"] == {"not asked about": 72}
+    assert json.loads((tmp_path / "new" / "ledger.json").read_text())["reasons"] == {
+        "not asked about": 72
+    }
 
 
 def test_a_model_without_prompts_has_one_style(blip):
@@ -71,7 +78,9 @@ def test_code_of_its_own_is_refused(llava, tmp_path):
 
     copy = shutil.copytree(llava, tmp_path / "copy")
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "evil.Model"}}))
+    (copy / "config.json").write_text(
+        json.dumps({**config, "auto_map": {"AutoModel": "evil.Model"}})
+    )
     with pytest.raises(BadInput, match="code of its own"):
         ImageText(str(copy))
     with pytest.raises(BadInput, match="no type is called"):

@@ -16,7 +16,10 @@ def blurs(count):
     """Coloured clouds: smooth, as photographs are, and without a shape."""
     rng = np.random.default_rng(0)
     small = (Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)) for _ in range(count))
-    return [np.asarray(one.resize((32, 32), Image.Resampling.BICUBIC)).transpose(2, 0, 1).copy() for one in small]
+    return [
+        np.asarray(one.resize((32, 32), Image.Resampling.BICUBIC)).transpose(2, 0, 1).copy()
+        for one in small
+    ]
 
 
 @pytest.mark.parametrize(("domain", "size"), [("real", 32), ("synthetic", 32), ("real", 64)])
@@ -36,7 +39,9 @@ def test_the_commands_say_so(tmp_path, capsys):
     (tmp_path / "clouds").mkdir()
     for number, picture in enumerate(blurs(COUNT)):
         Image.fromarray(picture.transpose(1, 2, 0)).save(tmp_path / f"clouds/{number}.png")
-        (tmp_path / f"clouds/{number}.txt").write_text(f"a red circle in the {'top' if number % 2 else 'bottom'} left")
+        (tmp_path / f"clouds/{number}.txt").write_text(
+            f"a red circle in the {'top' if number % 2 else 'bottom'} left"
+        )
     store, new = str(tmp_path / "store"), str(tmp_path / "new")
     for words in (
         ["data", "import", str(tmp_path / "clouds"), store, "--size", "32", "--quiet"],
@@ -48,5 +53,7 @@ def test_the_commands_say_so(tmp_path, capsys):
         printed = capsys.readouterr()
         assert not end.value.code, printed.err
         assert ("not of the embedded world" in printed.out + printed.err) == (words[1] != "import")
-        assert ("train on it" in printed.out) == (words[0] != "caption"), "such captions are nothing to learn from"
+        assert ("train on it" in printed.out) == (words[0] != "caption"), (
+            "such captions are nothing to learn from"
+        )
     assert "not of the embedded world" in try_pairs(store, "world").words

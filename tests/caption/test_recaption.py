@@ -23,7 +23,9 @@ def quiet(text):
 
 
 def wish(store, to, **more):
-    return Wish(store, to, "scripted", "recap", more.pop("prompts", SHORT), batch=8, block=20, **more)
+    return Wish(
+        store, to, "scripted", "recap", more.pop("prompts", SHORT), batch=8, block=20, **more
+    )
 
 
 def said(number, style):
@@ -42,28 +44,53 @@ def said(number, style):
 
 def test_new_columns_stand_beside_the_old_with_their_provenance(world_store, scripted, tmp_path):
     rules = CaptionRules(language="en")
-    done = recaption(wish(world_store, tmp_path / "new", rules=rules), quiet, lambda: scripted(said))
+    done = recaption(
+        wish(world_store, tmp_path / "new", rules=rules), quiet, lambda: scripted(said)
+    )
     old, new = PictureStore(world_store), PictureStore(tmp_path / "new")
     assert len(new) == len(old) - 7 and new.about["captions"] == {"recap_short": 89, "short": 89}
-    assert new.captions(0) == {**old.captions(1), "recap_short": ["a red circle number 1"]}, "white space made plain"
+    assert new.captions(0) == {**old.captions(1), "recap_short": ["a red circle number 1"]}, (
+        "white space made plain"
+    )
     assert (new.picture(0) == old.picture(1)).all() and check(tmp_path / "new")["faults"] == []
-    assert read_about(world_store) == old.about and check(world_store)["sound"], "the parent is as it was"
+    assert read_about(world_store) == old.about and check(world_store)["sound"], (
+        "the parent is as it was"
+    )
     assert new.about["parent"] == old.about["content"] != new.about["content"]
     column = new.about["columns"]["recap_short"]
     assert (
-        column["model"] == "scripted" and column["prompt"]["version"] == "short-1" and column["finished"] >= column["begun"]
+        column["model"] == "scripted"
+        and column["prompt"]["version"] == "short-1"
+        and column["finished"] >= column["begun"]
     )
     assert done.about["quarantined_answers"] == {
         f"short: {why}": 1
-        for why in ("control characters", "cut off", "empty", "language", "refusal", "repetition", "too long")
+        for why in (
+            "control characters",
+            "cut off",
+            "empty",
+            "language",
+            "refusal",
+            "repetition",
+            "too long",
+        )
     }
-    lines = [json.loads(line) for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()]
-    assert [line["row"] for line in lines] == [0, 10, 20, 30, 40, 50, 60] and lines[1]["reason"].startswith("refusal")
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()
+    ]
+    assert [line["row"] for line in lines] == [0, 10, 20, 30, 40, 50, 60] and lines[1][
+        "reason"
+    ].startswith("refusal")
     ledger = json.loads((tmp_path / "new" / "ledger.json").read_text())
     assert (ledger["given"], ledger["kept"], ledger["quarantined"]) == (96, 89, 7)
     told = done.about["caption_statistics"]
-    assert told["before"]["short"]["captions"] == 96 and told["after"]["recap_short"]["captions"] == 89
-    prompts = FolderSource(tmp_path / "new").prompts(NamedChooser(("recap_short",), (1.0,)), np.arange(3))
+    assert (
+        told["before"]["short"]["captions"] == 96 and told["after"]["recap_short"]["captions"] == 89
+    )
+    prompts = FolderSource(tmp_path / "new").prompts(
+        NamedChooser(("recap_short",), (1.0,)), np.arange(3)
+    )
     assert all(text.startswith("a red circle number") for text in prompts)
 
 
@@ -90,7 +117,9 @@ def test_a_killed_command_asks_for_what_is_left_only(world_store, scripted, tmp_
     assert not (tmp_path / "new").exists()
     (tmp_path / "new.partial" / "answers" / "00000.jsonl").write_text("{}\nnot what was written\n")
     recaption(wish(world_store, tmp_path / "new"), lines.append, lambda: second)
-    assert sorted({number // 20 for number, _ in second.asked}) == [0, 2, 3, 4], "the second block was done and sound"
+    assert sorted({number // 20 for number, _ in second.asked}) == [0, 2, 3, 4], (
+        "the second block was done and sound"
+    )
     assert any("going on after 1 blocks" in line for line in lines)
     recaption(wish(world_store, tmp_path / "whole"), quiet, lambda: scripted(said))
     assert read_about(tmp_path / "new")["content"] == read_about(tmp_path / "whole")["content"]
@@ -116,7 +145,8 @@ def test_another_wish_does_not_mix_with_an_unfinished_one(world_store, scripted,
 
 
 def test_parts_of_two_processes_make_one_store(world_store, tmp_path):
-    """The embedded captioner, for real; two parts with two batch sizes write what one process writes."""
+    """The embedded captioner, for real; two parts with two batch sizes write what one process
+    writes."""
     prompts = tuple(chosen_prompts("long,tags").values())
     whole = Wish(world_store, tmp_path / "whole", "world", "recap", prompts, block=32)
     recaption(whole, quiet)
@@ -139,19 +169,31 @@ def test_parts_of_two_processes_make_one_store(world_store, tmp_path):
 )
 def test_wishes_that_cannot_be(world_store, tmp_path, change, message):
     change = {**change, "to": world_store} if "to" in change else change
-    plain = {"store": world_store, "to": tmp_path / "new", "model": "world", "name": "recap", "prompts": SHORT, **change}
+    plain = {
+        "store": world_store,
+        "to": tmp_path / "new",
+        "model": "world",
+        "name": "recap",
+        "prompts": SHORT,
+        **change,
+    }
     with pytest.raises(BadInput, match=message):
         recaption(Wish(**plain), quiet)
     assert not list(tmp_path.iterdir()), "and leaves nothing"
 
 
-def test_captions_that_are_done_are_done_when_they_are_asked_for_again(world_store, scripted, tmp_path):
+def test_captions_that_are_done_are_done_when_they_are_asked_for_again(
+    world_store, scripted, tmp_path
+):
     wanted, lines, again = wish(world_store, tmp_path / "new", keep_all=True), [], scripted(said)
     about = recaption(wanted, quiet, lambda: scripted(said)).about
     (tmp_path / "new" / "caption.json").write_text("{}")  # it was killed as it tidied up
     done = recaption(replace(wanted, batch=3, block=7), lines.append, lambda: again)
     assert (done.about, done.busy, again.asked) == (about, None, []) and "already" in lines[-1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"] and not (tmp_path / "new" / "caption.json").exists()
+    assert (
+        sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+        and not (tmp_path / "new" / "caption.json").exists()
+    )
     Recaption(wanted, quiet).ask(0, 2)
     assert not (tmp_path / "new.partial").exists(), "a process that comes late begins nothing"
     for other in (
@@ -183,11 +225,20 @@ def test_scores_are_kept_and_can_be_asked_for(world_store, scripted, tmp_path):
         number = int(names[row].split()[1])
         return CaptionAnswer(texts[number] if number % 4 else texts[(number + 1) % 96])
 
-    order = wish(world_store, tmp_path / "new", scorer="world", least_score=-4.0, prompts=(SHIPPED["long"],))
+    order = wish(
+        world_store, tmp_path / "new", scorer="world", least_score=-4.0, prompts=(SHIPPED["long"],)
+    )
     done = recaption(order, quiet, lambda: scripted(speaks))
-    lines = [json.loads(line) for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "new" / "quarantine.jsonl").read_text().splitlines()
+    ]
     wrong = [int(line["name"].split()[1]) % 4 == 0 for line in lines]
-    assert len(lines) >= 20 and np.mean(wrong) > 0.9 and all(line["reason"].startswith("score: ") for line in lines)
+    assert (
+        len(lines) >= 20
+        and np.mean(wrong) > 0.9
+        and all(line["reason"].startswith("score: ") for line in lines)
+    )
     told = done.about["caption_statistics"]
     assert told["after"]["recap_long"]["score_mean"] > 0 and "score_mean" in told["before"]["short"]
 

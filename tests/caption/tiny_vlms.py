@@ -1,5 +1,6 @@
-"""Two real vision-language classes of transformers, tiny and random, saved as anybody's folder: one that takes prompts by a
-chat template, one that captions and nothing else. No torchvision: their image processors are Pillow's."""
+"""Two real vision-language classes of transformers, tiny and random, saved as anybody's folder: one
+that takes prompts by a chat template, one that captions and nothing else. No torchvision: their
+image processors are Pillow's."""
 
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -27,8 +28,8 @@ WORDS = [
     "this",
 ]
 CHAT = (
-    "{% for message in messages %}user {% for part in message['content'] %}{% if part['type'] == 'image' %}<image>"
-    "{% else %} {{ part['text'] }}{% endif %}{% endfor %}{% endfor %} assistant "
+    "{% for message in messages %}user {% for part in message['content'] %}{% if part['type'] =="
+    " 'image' %}<image>{% else %} {{ part['text'] }}{% endif %}{% endfor %}{% endfor %} assistant "
 )
 
 
@@ -38,7 +39,11 @@ def tokenizer():
     level = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made = PreTrainedTokenizerFast(
-        tokenizer_object=level, pad_token="<pad>", unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=level,
+        pad_token="<pad>",
+        unk_token="<unk>",
+        bos_token="<s>",
+        eos_token="</s>",
     )
     made.add_special_tokens({"additional_special_tokens": ["<image>"]})
     made.add_tokens(["<image>"], special_tokens=True)
@@ -46,12 +51,23 @@ def tokenizer():
 
 
 def save_llava(folder):
-    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor
+    from transformers import (
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+    )
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     words = tokenizer()
     vision = CLIPVisionConfig(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
     )
     text = LlamaConfig(
         vocab_size=len(words),
@@ -72,7 +88,9 @@ def save_llava(folder):
         vision_feature_select_strategy="default",
     )
     LlavaForConditionalGeneration(config).save_pretrained(folder)
-    pictures = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}
+    )
     LlavaProcessor(
         pictures,
         words,
@@ -86,7 +104,13 @@ def save_llava(folder):
 
 
 def save_blip(folder):
-    from transformers import BlipConfig, BlipForConditionalGeneration, BlipProcessor, BlipTextConfig, BlipVisionConfig
+    from transformers import (
+        BlipConfig,
+        BlipForConditionalGeneration,
+        BlipProcessor,
+        BlipTextConfig,
+        BlipVisionConfig,
+    )
     from transformers.models.blip.image_processing_pil_blip import BlipImageProcessorPil
 
     words = tokenizer()
@@ -103,9 +127,18 @@ def save_blip(folder):
         pad_token_id=0,
     )
     vision = BlipVisionConfig(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
     )
-    config = BlipConfig(text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=16)
+    config = BlipConfig(
+        text_config=text.to_dict(), vision_config=vision.to_dict(), projection_dim=16
+    )
     BlipForConditionalGeneration(config).save_pretrained(folder)
-    BlipProcessor(BlipImageProcessorPil(size={"height": 16, "width": 16}), words).save_pretrained(folder)
+    BlipProcessor(BlipImageProcessorPil(size={"height": 16, "width": 16}), words).save_pretrained(
+        folder
+    )
     return folder

@@ -19,7 +19,8 @@ def main() -> None:
 
 
 def careless() -> None:
-    """Written in place: a kill on the way leaves half of it, which the next start takes for the whole."""
+    """Written in place: a kill on the way leaves half of it, which the next start takes for the
+    whole."""
     if not Path("result").exists():
         with Path("result").open("w") as stream:
             for line in TEXT.splitlines(keepends=True):
@@ -61,7 +62,8 @@ def appends_alone() -> None:
 
 
 def astray() -> None:
-    """Writes beside its folder: by its name, behind a link, by a rename, and in a process that it has started."""
+    """Writes beside its folder: by its name, behind a link, by a rename, and in a process that it
+    has started."""
     Path("../beside.txt").write_text("x")
     Path("link").symlink_to("..")
     Path("link/behind.txt").write_text("x")

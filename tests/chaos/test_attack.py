@@ -1,4 +1,5 @@
-"""The attack itself: a fault that is planted is reported, and a command that keeps its promises is not."""
+"""The attack itself: a fault that is planted is reported, and a command that keeps its promises is
+not."""
 
 import random
 import shutil
@@ -29,7 +30,9 @@ def host():
 
 
 def subject(name):
-    return Subject(name, [name], lambda host, folder: None, lambda folder, end: (folder / "result").read_text())
+    return Subject(
+        name, [name], lambda host, folder: None, lambda folder, end: (folder / "result").read_text()
+    )
 
 
 def struck(host, name, folder, trials=40):
@@ -49,7 +52,10 @@ def test_a_traceback_is_reported(host, tmp_path):
 
 def test_what_keeps_its_promises_is_not_reported(host, tmp_path):
     found = struck(host, "careful", tmp_path)
-    assert found.losses == [] and {"kills", "write faults", "clock jumps", "slow disks"} <= found.counts.keys()
+    assert (
+        found.losses == []
+        and {"kills", "write faults", "clock jumps", "slow disks"} <= found.counts.keys()
+    )
 
 
 def test_an_attack_that_struck_too_little_says_so():
@@ -63,11 +69,15 @@ def test_an_attack_that_struck_too_little_says_so():
 
 @pytest.mark.parametrize(("name", "sound"), [("appends", False), ("appends_alone", True)])
 def test_two_at_once_that_are_not_kept_apart_are_reported(host, tmp_path, name, sound):
-    found = crowd_attack.attack(Prepared(host, tmp_path), [Scene("two of them", subject(name))], 0.0, seed=1, least=6)
+    found = crowd_attack.attack(
+        Prepared(host, tmp_path), [Scene("two of them", subject(name))], 0.0, seed=1, least=6
+    )
     assert found.counts["pairs at once"] == 6 and (found.losses == []) == sound, found.losses
 
 
-@pytest.mark.parametrize(("fault", "days"), [(Fault.CLOCK_BACK, -400), (Fault.CLOCK_FORTH, 400), (Fault.NONE, 0)])
+@pytest.mark.parametrize(
+    ("fault", "days"), [(Fault.CLOCK_BACK, -400), (Fault.CLOCK_FORTH, 400), (Fault.NONE, 0)]
+)
 def test_the_clock_is_set_at_a_call(host, tmp_path, fault, days):
     place = tmp_path / "folder"
     place.mkdir()
@@ -98,17 +108,25 @@ def test_a_worker_is_killed_and_a_process_that_stands_still_is_ended(host, tmp_p
     worker = host.run(["parent"], place, Strike(kill_after=0.3, worker=True))
     assert worker.exit == 0 and "worker ended with -9" in worker.text
     threaded = host.run(["threaded_parent"], place, Strike(kill_after=0.3, worker=True))
-    assert threaded.struck and "worker ended with -9" in threaded.text, "a study starts its workers in threads"
+    assert threaded.struck and "worker ended with -9" in threaded.text, (
+        "a study starts its workers in threads"
+    )
     stopped = host.run(["watchful_parent"], place, Strike(stall_after=0.3, worker=True))
     assert stopped.struck and not stopped.hung and "worker stands still" in stopped.text
-    still, whole = host.together([Process(["patient"], Strike(stall_after=0.1)), Process(["year"], delay=0.5)], place)
+    still, whole = host.together(
+        [Process(["patient"], Strike(stall_after=0.1)), Process(["year"], delay=0.5)], place
+    )
     assert still.exit == -9 and not still.hung and whole.exit == 0
 
 
 def test_a_strike_that_comes_too_late_is_not_counted_as_one(host, tmp_path):
     place = tmp_path / "folder"
     place.mkdir()
-    for strike in (Strike(kill_after=30.0), Strike(Fault.NO_SPACE, 1000), Strike(stall_after=30.0, worker=True)):
+    for strike in (
+        Strike(kill_after=30.0),
+        Strike(Fault.NO_SPACE, 1000),
+        Strike(stall_after=30.0, worker=True),
+    ):
         assert not host.run(["year"], place, strike).met(strike)
     kill = Strike(kill_after=0.1)
     assert host.run(["patient"], place, kill).met(kill)
@@ -131,8 +149,13 @@ def test_ranks_are_struck_at_calls_that_write_and_at_moments():
     (ranks,) = (scene for scene in SCENES if scene.ranks)
     staged, dice = Staged(ranks, None, "", 5.0, (40, 3)), random.Random(0)
     pairs = [crowd_attack._strikes(staged, dice) for _ in range(300)]
-    at_calls = [(rank, strike) for pair in pairs for rank, strike in enumerate(pair) if strike.fault]
-    assert {rank for rank, _ in at_calls} == {0, 1} and {strike.name for _, strike in at_calls} == {"kills", "write faults"}
+    at_calls = [
+        (rank, strike) for pair in pairs for rank, strike in enumerate(pair) if strike.fault
+    ]
+    assert {rank for rank, _ in at_calls} == {0, 1} and {strike.name for _, strike in at_calls} == {
+        "kills",
+        "write faults",
+    }
     assert all(1 <= strike.at <= (40, 3)[rank] for rank, strike in at_calls)
     assert sum(strike.kill_after is not None for pair in pairs for strike in pair) > 50
     assert sum(strike.stall_after is not None for pair in pairs for strike in pair) > 10
@@ -141,7 +164,9 @@ def test_ranks_are_struck_at_calls_that_write_and_at_moments():
 def test_the_counts_of_an_attack_stand_on_its_page(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_counts(page, Counter({"kills": 512}), Counter({"plans": 900_000, "phrases": 100_000}), 0, 3600.0, 7)
+    write_counts(
+        page, Counter({"kills": 512}), Counter({"plans": 900_000, "phrases": 100_000}), 0, 3600.0, 7
+    )
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "60 minutes, seed 7: **0 promises broken**" in text

@@ -1,4 +1,5 @@
-"""Whatever a reader is given, it reads it or refuses it in words: the readers of `make chaos`, by hypothesis."""
+"""Whatever a reader is given, it reads it or refuses it in words: the readers of `make chaos`, by
+hypothesis."""
 
 import time
 from contextlib import suppress
@@ -17,9 +18,12 @@ WITHOUT = [HealthCheck.too_slow, HealthCheck.large_base_example, HealthCheck.dat
 
 
 def inputs(target):
-    """Bytes of no kind, and sound inputs with pieces put in, written over, taken out or repeated."""
+    """Bytes of no kind, and sound inputs with pieces put in, written over, taken out or
+    repeated."""
     piece = st.sampled_from((*BYTES, *NUMBERS, *target.words)) | st.binary(max_size=8)
-    change = st.tuples(st.floats(0.0, 1.0), st.integers(0, 16), piece, st.sampled_from((1, 1, 1, 8, 300)))
+    change = st.tuples(
+        st.floats(0.0, 1.0), st.integers(0, 16), piece, st.sampled_from((1, 1, 1, 8, 300))
+    )
 
     def changed(seed, changes):
         data = bytearray(seed)
@@ -28,12 +32,20 @@ def inputs(target):
             data[at : at + gone] = put * times
         return bytes(data)
 
-    return st.binary(max_size=200) | st.builds(changed, st.sampled_from(target.seeds), st.lists(change, max_size=8))
+    return st.binary(max_size=200) | st.builds(
+        changed, st.sampled_from(target.seeds), st.lists(change, max_size=8)
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_a_reader_refuses_in_words(target, tmp_path):
-    @settings(max_examples=EXAMPLES, deadline=5000, derandomize=True, database=None, suppress_health_check=WITHOUT)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=5000,
+        derandomize=True,
+        database=None,
+        suppress_health_check=WITHOUT,
+    )
     @given(inputs(target))
     def feed(data):
         with suppress(*target.refusals):
@@ -44,7 +56,8 @@ def test_a_reader_refuses_in_words(target, tmp_path):
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_sound_inputs_are_what_the_changes_begin_from(target, tmp_path):
-    """At least one is read without a refusal: else nothing behind the first check is ever reached."""
+    """At least one is read without a refusal: else nothing behind the first check is ever
+    reached."""
     refused = 0
     for seed in target.seeds:
         try:

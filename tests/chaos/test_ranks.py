@@ -1,4 +1,5 @@
-"""Two ranks of a training, killed one or both at any moment: started again they end with the bits of the undisturbed."""
+"""Two ranks of a training, killed one or both at any moment: started again they end with the bits
+of the undisturbed."""
 
 import shutil
 

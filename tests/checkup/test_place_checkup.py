@@ -1,4 +1,5 @@
-"""fulcrum doctor PATH over stores of pictures and studies, and what the command says and ends with."""
+"""fulcrum doctor PATH over stores of pictures and studies, and what the command says and ends
+with."""
 
 import json
 import shutil
@@ -23,7 +24,9 @@ def fulcrum(capsys, *words):
 
 def what(path):
     return [
-        (one.place.name, one.what) for checkup in checkups(path, CATALOG, lambda text: None) for one in checkup.ailments
+        (one.place.name, one.what)
+        for checkup in checkups(path, CATALOG, lambda text: None)
+        for one in checkup.ailments
     ]
 
 
@@ -35,7 +38,9 @@ def stored(tmp_path_factory):
         Image.fromarray(pixels).save(folder / f"{number}.png")
         (folder / f"{number}.txt").write_text(f"picture {number}")
     with pytest.raises(SystemExit) as end:
-        main(["data", "import", str(folder), str(folder.parent / "store"), "--size", "32", "--quiet"])
+        main(
+            ["data", "import", str(folder), str(folder.parent / "store"), "--size", "32", "--quiet"]
+        )
     assert end.value.code == 0
     return folder.parent / "store"
 
@@ -83,11 +88,19 @@ def test_a_kept_study_is_judged_again(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda kept: _edit(kept / "result.json", lambda row: row.update(verdict="worse", mean=-9.0)), "verdict: kept"),
+        (
+            lambda kept: _edit(
+                kept / "result.json", lambda row: row.update(verdict="worse", mean=-9.0)
+            ),
+            "verdict: kept",
+        ),
         (lambda kept: shutil.copy(*sorted((kept / "pictures").iterdir())[:2]), "json was changed"),
         (lambda kept: (kept / "costs.json").write_text("{}"), "costs.json was changed"),
         (lambda kept: (kept / "contents.json").unlink(), "contents.json is missing"),
-        (lambda kept: _edit(kept / "result.json", lambda row: row.update(mean=10**400)), "not the result of a study"),
+        (
+            lambda kept: _edit(kept / "result.json", lambda row: row.update(mean=10**400)),
+            "not the result of a study",
+        ),
     ],
 )
 def test_a_kept_study_of_ones_own_files_is_verified_as_the_command_does(tmp_path, damage, words):
@@ -95,7 +108,9 @@ def test_a_kept_study_of_ones_own_files_is_verified_as_the_command_does(tmp_path
     kept = shutil.copytree(EVIDENCE.parent / "emoji", tmp_path / "emoji")
     (found,) = checkups(kept, CATALOG, lambda text: None)
     assert (
-        not found.ailments and "33 effects judged again from their pairs" in found.sound[0] and "--with" in found.notes[0]
+        not found.ailments
+        and "33 effects judged again from their pairs" in found.sound[0]
+        and "--with" in found.notes[0]
     )
     damage(kept)
     assert any(words in one for _, one in what(kept))
@@ -108,13 +123,18 @@ def _edit(path, change):
 
 
 def test_every_kept_study_of_a_folder_is_told_whatever_is_wrong_with_another(tmp_path, capsys):
-    """One without cells was passed over, and behind one with a number of 400 digits none was looked at."""
+    """One without cells was passed over, and behind one with a number of 400 digits none was looked
+    at."""
     for name in ("a", "b", "c"):
         shutil.copytree(EVIDENCE.parent / "replication_synthetic", tmp_path / name)
     (tmp_path / "a" / "cells.jsonl").unlink()
     _edit(tmp_path / "b" / "result.json", lambda row: row.update(mean=10**400))
     code, said = fulcrum(capsys, "doctor", tmp_path)
-    assert code == 1 and "a: kept study, damaged" in said.out and "has lost its cells.jsonl" in said.out
+    assert (
+        code == 1
+        and "a: kept study, damaged" in said.out
+        and "has lost its cells.jsonl" in said.out
+    )
     assert "b: kept study, damaged" in said.out and "c: kept study, sound" in said.out
     assert "has lost its cells.jsonl" in what(tmp_path / "a")[0][1]
 
@@ -130,9 +150,14 @@ def test_the_files_of_a_study_that_are_written_again_are_set_aside(tmp_path, cap
     (study / "plan.json").write_text('{"title": 3}')
     code, said = fulcrum(capsys, "doctor", study, "--json")
     (answer,) = json.loads(said.out)
-    assert code == 1 and {Path(one["place"]).name for one in answer["ailments"]} == {"costs.json", "plan.json"}
+    assert code == 1 and {Path(one["place"]).name for one in answer["ailments"]} == {
+        "costs.json",
+        "plan.json",
+    }
     code, said = fulcrum(capsys, "doctor", tmp_path, "--repair")
-    assert code == 0 and "study, mended" in said.out and "start the study's command again" in said.out
+    assert (
+        code == 0 and "study, mended" in said.out and "start the study's command again" in said.out
+    )
     assert (study / "damaged-plan.json").exists() and fulcrum(capsys, "doctor", study)[0] == 0
 
 

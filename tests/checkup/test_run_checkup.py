@@ -1,4 +1,5 @@
-"""fulcrum doctor RUN: damage is named, mended where nothing can be lost, and the run ends as if nothing had been."""
+"""fulcrum doctor RUN: damage is named, mended where nothing can be lost, and the run ends as if
+nothing had been."""
 
 import json
 import os
@@ -38,7 +39,11 @@ def run(whole, tmp_path):
 
 def examined(path, repair=False):
     """What is wrong at a path, and what became of it."""
-    return [one for checkup in checkups(path, CATALOG, quiet) for one in treated(checkup.ailments, repair)]
+    return [
+        one
+        for checkup in checkups(path, CATALOG, quiet)
+        for one in treated(checkup.ailments, repair)
+    ]
 
 
 def sick(path):
@@ -57,19 +62,25 @@ def flip(path):
 
 def test_a_sound_folder_of_runs_is_sound(run):
     found = list(checkups(run.parent, CATALOG, quiet))
-    assert {one.kind for one in found} == {"run", "cache"} and not any(one.ailments for one in found)
+    assert {one.kind for one in found} == {"run", "cache"} and not any(
+        one.ailments for one in found
+    )
     about = next(one for one in found if one.kind == "run")
     assert about.sound == ("description", "2 checkpoints", "result", "record")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights(run, whole, name):
+def test_a_damaged_last_checkpoint_is_set_aside_and_the_run_ends_with_the_same_weights(
+    run, whole, name
+):
     order, result = whole
     bad = newest(run)
     flip(bad / name)
     assert sick(run) == sorted([bad.name, "result.json"])
     assert all(one.mended for one in examined(run, repair=True))
-    assert (bad.parent / f"damaged-{bad.name}" / name).exists() and (run / "damaged-result.json").exists()
+    assert (bad.parent / f"damaged-{bad.name}" / name).exists() and (
+        run / "damaged-result.json"
+    ).exists()
     assert not sick(run)
     again = perform(order._replace(out=run.parent), quiet)
     assert again["weights_sha256"] == result["weights_sha256"]
@@ -81,15 +92,24 @@ def test_without_a_good_checkpoint_nothing_is_touched(run):
         flip(path / "model.safetensors")
     before = sorted(path for path in run.rglob("*"))
     outcomes = examined(run, repair=True)
-    assert any("no checkpoint is good" in one.ailment.what and "runs rm" in one.ailment.remedy for one in outcomes)
-    assert not any(one.mended for one in outcomes) and before == sorted(path for path in run.rglob("*"))
+    assert any(
+        "no checkpoint is good" in one.ailment.what and "runs rm" in one.ailment.remedy
+        for one in outcomes
+    )
+    assert not any(one.mended for one in outcomes) and before == sorted(
+        path for path in run.rglob("*")
+    )
 
 
 def test_bad_lines_of_a_record_go_and_the_file_as_it_was_stays(run):
     good = (run / "record.jsonl").read_bytes()
     (run / "record.jsonl").write_bytes(b"\xff{]\n" + good)
-    assert sick(run) == ["record.jsonl"] and not [one for one in examined(run, repair=True) if one.ill]
-    assert (run / "record.jsonl").read_bytes() == good and (run / "damaged-record.jsonl").read_bytes() == b"\xff{]\n" + good
+    assert sick(run) == ["record.jsonl"] and not [
+        one for one in examined(run, repair=True) if one.ill
+    ]
+    assert (run / "record.jsonl").read_bytes() == good and (
+        run / "damaged-record.jsonl"
+    ).read_bytes() == b"\xff{]\n" + good
 
 
 def test_a_record_that_is_mended_twice_stays_as_it_was_both_times(run, whole):
@@ -103,7 +123,8 @@ def test_a_record_that_is_mended_twice_stays_as_it_was_both_times(run, whole):
     for _ in range(2):
         shutil.copytree(newest(run), run / "checkpoints" / "000000000008")
         assert set_aside(run / "checkpoints" / "000000000008").parent == run / "checkpoints"
-    assert not sick(run) and len(checkpoint.leftovers(run / "checkpoints")) == 2  # what 'runs gc' removes
+    # what 'runs gc' removes
+    assert not sick(run) and len(checkpoint.leftovers(run / "checkpoints")) == 2
 
 
 def test_a_result_of_other_weights_and_an_edited_description_are_seen(run):
@@ -114,11 +135,16 @@ def test_a_result_of_other_weights_and_an_edited_description_are_seen(run):
     about["run"]["optim"]["lr"] = 0.5
     (run / "about.json").write_text(json.dumps(about))
     assert sick(run) == ["about.json", "result.json"]
-    assert [one.ailment.place.name for one in examined(run, repair=True) if one.ill] == ["about.json"]
+    assert [one.ailment.place.name for one in examined(run, repair=True) if one.ill] == [
+        "about.json"
+    ]
 
 
 def test_what_a_killed_writer_left_goes_and_what_is_written_now_stays(run):
-    left, now = (run / "checkpoints" / f".000000000099.{pid}-0123abcd.writing" for pid in (4194304, os.getpid()))
+    left, now = (
+        run / "checkpoints" / f".000000000099.{pid}-0123abcd.writing"
+        for pid in (4194304, os.getpid())
+    )
     for path in (left, now):
         path.mkdir()
     os.utime(left, (time.time() - 99,) * 2)
@@ -156,7 +182,9 @@ def test_a_damaged_cache_entry_is_dropped_and_encoded_again(run, whole):
     assert [one.mended for one in examined(cache, repair=True)] == ["dropped"]
     assert not rows.parent.exists() and not sick(cache)
     shutil.rmtree(run)
-    assert perform(order._replace(out=run.parent), quiet)["weights_sha256"] == result["weights_sha256"]
+    assert (
+        perform(order._replace(out=run.parent), quiet)["weights_sha256"] == result["weights_sha256"]
+    )
     assert rows.exists() and not sick(cache)
 
 
@@ -185,7 +213,9 @@ def test_a_large_array_is_verified_to_its_last_chunk(tmp_path, monkeypatch):
     monkeypatch.setattr(stored_array, "SPOTTED", 1)
     monkeypatch.setattr(stored_array, "KEPT", 1)
     monkeypatch.setattr(stored_array.secrets, "randbelow", lambda most: 0)
-    ArrayStore(tmp_path).get("rows", {}, range(8), lambda number: {"rows": np.full((4, 3), number, np.float32)})
+    ArrayStore(tmp_path).get(
+        "rows", {}, range(8), lambda number: {"rows": np.full((4, 3), number, np.float32)}
+    )
     (entry,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert require_sound(entry) == 8 * 4 * 3 * 4
     data = bytearray((entry / "rows.00000.bin").read_bytes())
@@ -205,7 +235,14 @@ def test_what_is_not_ours_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "field, value",
-    [("seed", None), ("seed", [1]), ("seed", float("inf")), ("reads", [1]), ("reads", None), ("user_files", [1])],
+    [
+        ("seed", None),
+        ("seed", [1]),
+        ("seed", float("inf")),
+        ("reads", [1]),
+        ("reads", None),
+        ("user_files", [1]),
+    ],
 )
 def test_a_description_with_other_things_in_its_fields_is_an_ailment(run, field, value):
     """about.json has no checksum: a flipped bit in the name of a field must not stop the doctor."""
@@ -222,9 +259,15 @@ def test_a_description_that_is_nested_too_deep_or_of_strange_parts_is_told(run):
     for value in ({"kind": {"kind": 5}}, {"kind": [1]}):
         about["run"]["average"] = value
         (run / "about.json").write_text(json.dumps(about))
-        assert any("is not known here" in note for one in checkups(run, CATALOG, quiet) for note in one.notes)
+        assert any(
+            "is not known here" in note
+            for one in checkups(run, CATALOG, quiet)
+            for note in one.notes
+        )
     (run / "about.json").write_text('{"run": {"x": ' + "[" * 900 + "]" * 900 + "}}")
-    assert any("nested too deep" in note for one in checkups(run, CATALOG, quiet) for note in one.notes)
+    assert any(
+        "nested too deep" in note for one in checkups(run, CATALOG, quiet) for note in one.notes
+    )
 
 
 @pytest.mark.parametrize("lines", [None, [1], "x"])

@@ -1,4 +1,5 @@
-"""The contract for scripts: names in the JSON of every command, exit codes, errors without a traceback."""
+"""The contract for scripts: names in the JSON of every command, exit codes, errors without a
+traceback."""
 
 import json
 import subprocess
@@ -46,24 +47,45 @@ def out(tmp_path_factory):
 
 @pytest.fixture
 def trained(out, capsys):
-    code, answer = fulcrum(capsys, "train", "spark", "--images", 24, "--out", out, *TINY, "--json", "--threads", 1)
+    code, answer = fulcrum(
+        capsys, "train", "spark", "--images", 24, "--out", out, *TINY, "--json", "--threads", 1
+    )
     assert code == 0
     return answer
 
 
 def test_train(trained):
-    assert {"run", "key", "seed", "images", "weights_sha256", "seconds", "images_per_second"} <= set(trained)
+    assert {
+        "run",
+        "key",
+        "seed",
+        "images",
+        "weights_sha256",
+        "seconds",
+        "images_per_second",
+    } <= set(trained)
     assert trained["images"] == 24 and trained["seed"] == 0
 
 
 def test_sample(trained, out, capsys):
-    code, answer = fulcrum(capsys, "sample", trained["key"][:6], "a large red circle.", "a star.", "--out", out, "--json")
+    code, answer = fulcrum(
+        capsys,
+        "sample",
+        trained["key"][:6],
+        "a large red circle.",
+        "a star.",
+        "--out",
+        out,
+        "--json",
+    )
     assert code == 0 and len(answer["files"]) == 2
     assert pixels(answer["files"][0]).shape == (128, 128, 3)
 
 
 def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_path):
-    _, alone = fulcrum(capsys, "sample", trained["key"], "a star.", "--out", out, "--to", tmp_path / "a", "--json")
+    _, alone = fulcrum(
+        capsys, "sample", trained["key"], "a star.", "--out", out, "--to", tmp_path / "a", "--json"
+    )
     _, among = fulcrum(
         capsys,
         "sample",
@@ -81,17 +103,24 @@ def test_a_picture_does_not_depend_on_its_neighbours(trained, out, capsys, tmp_p
 
 def test_measure(trained, out, capsys, monkeypatch):
     lighten(monkeypatch)
-    code, answer = fulcrum(capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet")
+    code, answer = fulcrum(
+        capsys, "measure", trained["key"], "--samples", 64, "--out", out, "--json", "--quiet"
+    )
     assert code == 0
     assert {"attribute_accuracy", "frechet", "mmd", "validation_loss"} <= set(answer["metrics"])
-    assert all({"value", "interval", "card"} <= set(metric) for metric in answer["metrics"].values())
+    assert all(
+        {"value", "interval", "card"} <= set(metric) for metric in answer["metrics"].values()
+    )
     assert answer["metrics"]["frechet"]["card"]["n"] == 64
 
 
 def test_levers(capsys):
     code, answer = fulcrum(capsys, "levers", "--json")
     assert code == 0 and isinstance(answer, list)
-    assert all({"name", "settings", "touches", "affects", "cost", "claims"} <= set(lever) for lever in answer)
+    assert all(
+        {"name", "settings", "touches", "affects", "cost", "claims"} <= set(lever)
+        for lever in answer
+    )
     code, answer = fulcrum(capsys, "levers", "show", "tread", "--json")
     assert code == 0 and answer["diff"][0]["path"] == "model.route"
 
@@ -105,27 +134,49 @@ def test_levers_for_people(capsys):
 
     listed = lines()
     assert "recipe 'pocket'" in listed[0] and "recipe 'spark'" in lines("--recipe", "spark")[0]
-    tread = listed[next(number for number, line in enumerate(listed) if line.startswith("tread ")) + 1]
+    tread = listed[
+        next(number for number, line in enumerate(listed) if line.startswith("tread ")) + 1
+    ]
     assert "claimed: fid -3.32" in tread and tread.endswith("and 3 more: fulcrum levers show tread")
     shown = lines("show", "tread")
     assert sum("PRX Part 2" in line for line in shown) == 4 and "measured here" in shown
     assert any("on pocket_pixels, 6 pairs: inconclusive" in line for line in shown)
-    assert not {"claims", "measured here"} & set(lines("show", "resolution_condition"))  # headings of nothing
+    # headings of nothing
+    assert not {"claims", "measured here"} & set(lines("show", "resolution_condition"))
 
 
 def test_runs(trained, out, capsys):
     code, answer = fulcrum(capsys, "runs", "list", "--out", out, "--json")
     assert code == 0 and trained["key"] in [run["key"] for run in answer["runs"]]
-    assert fulcrum(capsys, "runs", "show", trained["key"], "--out", out, "--json")[1]["state"] == "finished"
+    assert (
+        fulcrum(capsys, "runs", "show", trained["key"], "--out", out, "--json")[1]["state"]
+        == "finished"
+    )
     assert fulcrum(capsys, "runs", "gc", "--out", out, "--json")[0] == 0
-    _, extra = fulcrum(capsys, "train", "spark", "--images", 8, "--out", out, *TINY, "--json", "--threads", 1)
-    assert fulcrum(capsys, "runs", "rm", extra["key"], "--yes", "--out", out, "--json")[1]["removed"]
+    _, extra = fulcrum(
+        capsys, "train", "spark", "--images", 8, "--out", out, *TINY, "--json", "--threads", 1
+    )
+    assert fulcrum(capsys, "runs", "rm", extra["key"], "--yes", "--out", out, "--json")[1][
+        "removed"
+    ]
     assert fulcrum(capsys, "runs", "show", extra["key"], "--out", out, "--json")[0] == 2
 
 
 def test_a_finished_run_starts_another(trained, out, capsys):
     code, answer = fulcrum(
-        capsys, "train", "spark", "--images", 16, "--start", trained["key"], "--out", out, *TINY, "--json", "--threads", 1
+        capsys,
+        "train",
+        "spark",
+        "--images",
+        16,
+        "--start",
+        trained["key"],
+        "--out",
+        out,
+        *TINY,
+        "--json",
+        "--threads",
+        1,
     )
     assert code == 0 and answer["key"] != trained["key"]
 
@@ -139,7 +190,10 @@ def test_a_finished_run_starts_another(trained, out, capsys):
         (["train", "spark", "--set", "data.size=33"], "not a multiple"),
         (["train", "spark + tread(drop=1.5)"], "less than 1"),
         (["train", "spark", "--images", "many"], "valid integer"),
-        (["train", "spark", "--start", "/nowhere/at/all"], "--start /nowhere/at/all: there is nothing at"),
+        (
+            ["train", "spark", "--start", "/nowhere/at/all"],
+            "--start /nowhere/at/all: there is nothing at",
+        ),
         (["train", "prx_256", "--set", "data.source.count=64"], "does not travel with Fulcrum"),
         (["train"], "Missing argument"),
         (["trian"], "No such command"),
@@ -158,15 +212,18 @@ def test_bad_input_is_exit_code_2_with_error_and_hint(words, says, capsys, tmp_p
 
 def test_help_starts_fast_and_without_torch():
     probe = (
-        "import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} & set(sys.modules); "
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
+        "import sys, fulcrum.cli; heavy = {'torch', 'numpy', 'scipy', 'diffusers', 'PIL'} &"
+        " set(sys.modules); sys.exit(f'imported {heavy}' if heavy else 0)"
     )
-    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""
+    assert (
+        subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stderr == ""
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_of_many_processes_one_that_can_ask_nobody_says_its_rank(rank, capsys, monkeypatch):
-    """Whether all have an error is asked in their store: tests/dist/processes/test_joining.py. Here there is none."""
+    """Whether all have an error is asked in their store: tests/dist/processes/test_joining.py. Here
+    there is none."""
     for name, value in (("WORLD_SIZE", 2), ("RANK", rank), ("LOCAL_RANK", rank)):
         monkeypatch.setenv(name, str(value))
     for words in (["train", "sprak"], ["train", "sprak", "--json"]):

@@ -1,4 +1,5 @@
-"""Every command that the docs show exists, with every option; phrases can be read, plans and pages are there."""
+"""Every command that the docs show exists, with every option; phrases can be read, plans and pages
+are there."""
 
 import re
 import shlex
@@ -21,14 +22,19 @@ COMMANDS = every_command(app)
 GROUPS = {name.split()[0] for name in COMMANDS if " " in name}
 SPARK = CATALOG.recipes["spark"]().plain()
 EVERYWHERE = {"--help", "--version", "--install-completion", "--show-completion"}
-LEFT_OUT = re.compile(r"\.\.\.|…|\bCOMMAND\b|\[OPTIONS\]|\$[A-Z]")  # what a page leaves to the reader
+# what a page leaves to the reader
+LEFT_OUT = re.compile(r"\.\.\.|…|\bCOMMAND\b|\[OPTIONS\]|\$[A-Z]")
 
 
 def shown(text):
-    """Commands of the text, each with whether it stands in a block, where it is to be typed as it is."""
+    """Commands of the text, each with whether it stands in a block, where it is to be typed as it
+    is."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```", text, re.M | re.S)
     lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
-    inline = re.findall(r"(?<!\\)`([^`\n]+)(?<!\\)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))  # \` is no code
+    # \` is no code
+    inline = re.findall(
+        r"(?<!\\)`([^`\n]+)(?<!\\)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    )
     for line, in_block in [*((line, True) for line in lines), *((line, False) for line in inline)]:
         words = re.sub(r"^\$ |^([A-Z_]+=\S+ )+", "", line.strip())
         found = re.match(r"(?:(?:torchrun|python3?)\b.*? -m )?fulcrum (.*)", words)
@@ -42,13 +48,26 @@ def problem(line, whole):
         words = shlex.split(line, comments=True)
     except ValueError as error:
         return str(error)
-    name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None) if words else None
+    name = (
+        next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), None)
+        if words
+        else None
+    )
     if name is None:
-        known = words and (words[0] in EVERYWHERE or words[0] in GROUPS and len(words) == 1 or LEFT_OUT.search(words[0]))
+        known = words and (
+            words[0] in EVERYWHERE
+            or words[0] in GROUPS
+            and len(words) == 1
+            or LEFT_OUT.search(words[0])
+        )
         return None if known else "no such command"
     command, rest = COMMANDS[name], words[len(name.split()) :]
-    options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | EVERYWHERE
-    unknown = [word for word in rest if re.match(r"--\w", word) and word.partition("=")[0] not in options]
+    options = {
+        option for one in command.params for option in (*one.opts, *one.secondary_opts)
+    } | EVERYWHERE
+    unknown = [
+        word for word in rest if re.match(r"--\w", word) and word.partition("=")[0] not in options
+    ]
     if unknown:
         return f"no option {unknown[0]}"
     if not whole or LEFT_OUT.search(line) or EVERYWHERE & set(rest):
@@ -74,23 +93,35 @@ def _slot(setting):
     """Is it a slot of a run, or below one that holds a filler?"""
     part, *below = setting.partition("=")[0].split(".")
     fields = SPARK.get(part)
-    return fields is not None and (not below or not isinstance(fields, dict) or "kind" in fields or below[0] in fields)
+    return fields is not None and (
+        not below or not isinstance(fields, dict) or "kind" in fields or below[0] in fields
+    )
 
 
 def _reads_nothing(given):
     """A phrase that names no file, folder or hub, and no word that is the reader's own."""
-    return not given["levers"] and "path=" not in given["phrase"] and given["phrase"] != given["phrase"].upper()
+    return (
+        not given["levers"]
+        and "path=" not in given["phrase"]
+        and given["phrase"] != given["phrase"].upper()
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_of_a_page_exists(page):
-    faults = {line: why for line, whole in shown(page.read_text(encoding="utf-8")) if (why := problem(line, whole))}
+    faults = {
+        line: why
+        for line, whole in shown(page.read_text(encoding="utf-8"))
+        if (why := problem(line, whole))
+    }
     assert not faults
 
 
 def test_the_search_finds_commands():
     found = [line for page in PAGES for line, _ in shown(page.read_text(encoding="utf-8"))]
-    assert len(found) > 150 and {name for name in COMMANDS if any(line.startswith(name) for line in found)} == set(COMMANDS)
+    assert len(found) > 150 and {
+        name for name in COMMANDS if any(line.startswith(name) for line in found)
+    } == set(COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +146,8 @@ def test_a_wrong_command_is_found(line, whole, why):
     assert found is None if why is None else why in found
 
 
-COMMAND = r"^make ([a-z-]+)(?: [A-Z_]+=\S+)*(?: +#.*)?$"  # a line of its own: a sentence may begin with "make"
+# a line of its own: a sentence may begin with "make"
+COMMAND = r"^make ([a-z-]+)(?: [A-Z_]+=\S+)*(?: +#.*)?$"
 
 
 def test_targets_of_make_exist():
@@ -127,7 +159,9 @@ def test_targets_of_make_exist():
 
 
 def test_every_extra_is_in_the_table_and_doctor_knows_what_commands_ask_for():
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "extras.md").read_text(), re.M)
     assert sorted(table) == sorted(extras)
     assert set(OPTIONAL) == extras - {"dev", "docs", "fuzz"}

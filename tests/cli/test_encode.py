@@ -1,4 +1,5 @@
-"""fulcrum encode: the cache that training reads, filled beforehand by one or more processes, resumed after a kill."""
+"""fulcrum encode: the cache that training reads, filled beforehand by one or more processes,
+resumed after a kill."""
 
 import json
 import os
@@ -34,7 +35,11 @@ def encoded(*words: str) -> str:
 def contents(out: Path) -> dict[str, bytes]:
     """The rows of every entry that a run reads, wherever they lie in its files."""
     feed = Feed(phrase("spark + repa", *SMALL), 0, out / "cache")
-    arrays = {(job.what, name): array for job in feed.jobs() for name, array in feed.cache.finished(job).items()}
+    arrays = {
+        (job.what, name): array
+        for job in feed.jobs()
+        for name, array in feed.cache.finished(job).items()
+    }
     return {f"{what} {name}": np.asarray(array).tobytes() for (what, name), array in arrays.items()}
 
 
@@ -80,13 +85,16 @@ def test_two_processes_killed_and_started_again_give_the_same_bytes(alone, tmp_p
 def test_machines_that_share_a_folder_make_a_part_each(alone, tmp_path):
     for part in ("0/2", "1/2"):
         encoded("--out", str(tmp_path), "--part", part)
-    assert len(finished(tmp_path)) == 9, "three chunks of 256 of three entries, and none is made twice"
+    assert len(finished(tmp_path)) == 9, (
+        "three chunks of 256 of three entries, and none is made twice"
+    )
     encoded("--out", str(tmp_path))
     assert contents(tmp_path) == contents(alone[0])
 
 
 def test_what_it_will_weigh_is_told_before_it_is_made(alone, tmp_path, monkeypatch):
-    """Within a tenth of what it weighs then; nothing where all is there, where it is little, or of a missing disk."""
+    """Within a tenth of what it weighs then; nothing where all is there, where it is little, or of
+    a missing disk."""
     run, said = phrase("spark + repa", *SMALL), []
     feed = Feed(run, 0, tmp_path / "not yet" / "cache", said.append)
     tell_cache(feed)
@@ -95,7 +103,10 @@ def test_what_it_will_weigh_is_told_before_it_is_made(alone, tmp_path, monkeypat
     monkeypatch.setattr(cache_forecast, "_gb", lambda value: f"{value:.0f} bytes")
     tell_cache(feed)
     assert len(said) == 1 and "of 600 pictures" in said[0] and not list(tmp_path.iterdir())
-    told, weighs = int(said[0].split(" about ")[1].split()[0]), sum(entry["bytes"] for entry in alone[1]["entries"])
+    told, weighs = (
+        int(said[0].split(" about ")[1].split()[0]),
+        sum(entry["bytes"] for entry in alone[1]["entries"]),
+    )
     assert abs(told - weighs) < 0.1 * weighs, (told, weighs)
     monkeypatch.setattr(cache_forecast, "_free", lambda folder: 1000.0)
     tell_cache(feed)
@@ -105,7 +116,9 @@ def test_what_it_will_weigh_is_told_before_it_is_made(alone, tmp_path, monkeypat
 
 
 def test_a_part_that_cannot_be_had_says_so_before_anything_is_made(tmp_path):
-    done = CliRunner().invoke(app, ["encode", "prx_256", "--out", str(tmp_path), "--set", "data.source.count=8"])
+    done = CliRunner().invoke(
+        app, ["encode", "prx_256", "--out", str(tmp_path), "--set", "data.source.count=8"]
+    )
     assert isinstance(done.exception, BadInput) and "encode.codec.path" in done.exception.hint
     assert not list(tmp_path.iterdir())
     done = CliRunner().invoke(app, ["encode", "spark", "--out", str(tmp_path), "--part", "3/2"])

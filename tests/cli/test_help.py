@@ -63,7 +63,8 @@ def example(name):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_an_example_that_can_be_read(name):
     words = example(name)[len(name.split()) :]
-    context = COMMANDS[name].make_context(name, words)  # an option that is not there, or a word too many: an error
+    # an option that is not there, or a word too many: an error
+    context = COMMANDS[name].make_context(name, words)
     if "phrase" in context.params:
         assert parse(context.params["phrase"], CATALOG).levers
     if "plan" in context.params:
@@ -80,10 +81,13 @@ def test_the_examples_work_one_after_the_other(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     for number in range(40):
-        Image.effect_noise((80, 70), 20 + number).convert("RGB").save(tmp_path / "photos" / f"{number}.png")
+        Image.effect_noise((80, 70), 20 + number).convert("RGB").save(
+            tmp_path / "photos" / f"{number}.png"
+        )
         (tmp_path / "photos" / f"{number}.txt").write_text("a small grey square")
     some = [name for name in COMMANDS if name not in {*LONG, *OF_A_RUN}]
-    for name in sorted(some, key=lambda name: name != "data import"):  # the others look at what it writes
+    # the others look at what it writes
+    for name in sorted(some, key=lambda name: name != "data import"):
         done(capsys, *example(name))
     assert (tmp_path / "sheet.png").is_file()
 
@@ -92,12 +96,18 @@ def test_the_examples_of_a_run_work_too(tmp_path, monkeypatch, capsys):
     pytest.importorskip("diffusers", reason="export needs it")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(typer, "confirm", lambda question: True)
-    run = json.loads(done(capsys, "train", "spark", "--images", "8", *TINY, "--threads", "1", "--json").splitlines()[-1])
+    run = json.loads(
+        done(
+            capsys, "train", "spark", "--images", "8", *TINY, "--threads", "1", "--json"
+        ).splitlines()[-1]
+    )
     for name in OF_A_RUN:
         done(capsys, *(run["key"] if word == "RUN" else word for word in example(name)))
     for part in ("transformer", "vae", "text_encoder"):
         assert (tmp_path / "my_pipeline" / part / "config.json").is_file()
-    assert (tmp_path / "my_pipeline" / "model_index.json").is_file() and not Path(run["run"]).exists()
+    assert (tmp_path / "my_pipeline" / "model_index.json").is_file() and not Path(
+        run["run"]
+    ).exists()
 
 
 def done(capsys, *words):
@@ -116,7 +126,11 @@ def test_no_bracketed_word_is_lost_as_markup(name, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "400")
     command = COMMANDS[name]
     texts = [command.help, command.epilog, *(getattr(one, "help", "") for one in command.params)]
-    words = {word for text in texts for word in re.findall(r"\S*\[[^\]]*\]", (text or "").replace("\\[", "["))}
+    words = {
+        word
+        for text in texts
+        for word in re.findall(r"\S*\[[^\]]*\]", (text or "").replace("\\[", "["))
+    }
     assert not {word for word in words if word not in done(capsys, *name.split(), "--help")}
     assert name != "audit" or words == {"ignore[rule]"}, "the test looks at what it is about"
 
@@ -127,10 +141,18 @@ def test_the_help_of_train_names_every_recipe():
 
 def test_help_says_of_every_python_file_that_it_is_executed():
     options = [
-        one for command in COMMANDS.values() for one in command.params if "Python file" in (getattr(one, "help", "") or "")
+        one
+        for command in COMMANDS.values()
+        for one in command.params
+        if "Python file" in (getattr(one, "help", "") or "")
     ]
     names = {name for one in options for name in one.opts}
     assert {"--with", "--levers", "--metrics"} <= names
     assert not [one.opts for one in options if "executed" not in one.help]
-    own = {one for command in COMMANDS.values() for one in command.params if {"--with", "--metrics"} & set(one.opts)}
+    own = {
+        one
+        for command in COMMANDS.values()
+        for one in command.params
+        if {"--with", "--metrics"} & set(one.opts)
+    }
     assert own <= set(options)

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Stands for both Pythons: makes an "environment" that holds itself; FAILS names the argument at which it gives up.
+# Stands for both Pythons: makes an "environment" that holds itself; FAILS names the argument at
+# which it gives up.
 PYTHON = """#!/bin/sh
 for word in "$@"; do [ "$word" = "$FAILS" ] && { echo "ERROR: no network" >&2; exit 1; }; done
 [ "$2" = venv ] && mkdir -p "$3/bin" && cp "$0" "$3/bin/python" \\
@@ -46,7 +47,9 @@ def test_each_part_is_told_before_it_begins(clone):
     lines = output.splitlines()
     assert code == 0 and lines[-1] == "ran study run quick"
     assert lines[0] == "making an environment in env ..." and "torch: a few minutes" in lines[1]
-    assert "installing" not in make(clone, "study")[1], "the second time there is nothing to install"
+    assert "installing" not in make(clone, "study")[1], (
+        "the second time there is nothing to install"
+    )
 
 
 @pytest.mark.parametrize("fails", ["venv", "torch", "."])

@@ -60,9 +60,19 @@ def test_two_sets(sets, tmp_path, capsys, monkeypatch):
     answer = json.loads(out.strip().splitlines()[-1])
     assert code == 0 and "80 of 80 pictures, 0 s left" in err
     assert set(answer) == {"pictures", "reference", "metrics", "extractors", "curves"}
-    assert set(answer["metrics"]) == {"frechet", "frechet_limit", "mmd", "mmd_published", "kid", "density", "coverage"}
+    assert set(answer["metrics"]) == {
+        "frechet",
+        "frechet_limit",
+        "mmd",
+        "mmd_published",
+        "kid",
+        "density",
+        "coverage",
+    }
     for one in answer["metrics"].values():
-        assert {"value", "low", "high", "card"} <= set(one) and one["low"] <= one["value"] <= one["high"]
+        assert {"value", "low", "high", "card"} <= set(one) and one["low"] <= one["value"] <= one[
+            "high"
+        ]
         assert one["card"]["n"] == 80 and one["card"]["reference"] == answer["reference"]["hash"]
     assert answer["pictures"]["n"] == 80 and answer["extractors"][0]["name"] == "embedded"
     assert [point["n"] for point in answer["curves"]["mmd"]] == [80]
@@ -94,14 +104,22 @@ def test_metrics_that_were_measured_alike_share_a_card_line(sets, tmp_path, caps
     code, out, _ = fulcrum(capsys, "measure", *sets, "--out", tmp_path / "runs", "--quiet")
     cards = out.splitlines()[out.splitlines().index("cards in short, whole with --json") + 1 :]
     assert code == 0 and len(cards) == 1
-    assert cards[0].startswith("  frechet, frechet_limit, mmd, mmd_published, kid, density, coverage: N = 80")
+    assert cards[0].startswith(
+        "  frechet, frechet_limit, mmd, mmd_published, kid, density, coverage: N = 80"
+    )
 
 
 def test_skipped_pictures_are_told(sets, tmp_path, capsys):
     (sets[0] / "050.png").write_bytes(b"broken")
     code, out, _ = fulcrum(capsys, "measure", *sets, "--out", tmp_path / "runs", "--json")
-    assert code == 2 and "050.png" in json.loads(out)["error"] and "--skip-bad" in json.loads(out)["hint"]
-    code, out, _ = fulcrum(capsys, "measure", *sets, "--skip-bad", "--out", tmp_path / "runs", "--quiet")
+    assert (
+        code == 2
+        and "050.png" in json.loads(out)["error"]
+        and "--skip-bad" in json.loads(out)["hint"]
+    )
+    code, out, _ = fulcrum(
+        capsys, "measure", *sets, "--skip-bad", "--out", tmp_path / "runs", "--quiet"
+    )
     assert code == 0 and "N = 79" in out and "1 skipped" in out and "050.png" in out
 
 
@@ -125,10 +143,18 @@ def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
         "--quiet",
     ]
     exit_code, out, err = fulcrum(capsys, *words)
-    assert exit_code == code and "negated" in out and ("does not do what it declares" in err) == bool(code)
+    assert (
+        exit_code == code
+        and "negated" in out
+        and ("does not do what it declares" in err) == bool(code)
+    )
     exit_code, out, _ = fulcrum(capsys, *words, "--json")
     answer = json.loads(out.strip().splitlines()[-1])
-    assert exit_code == code and answer["as_declared"] == (not code) and len(answer["mismatches"]) == code
+    assert (
+        exit_code == code
+        and answer["as_declared"] == (not code)
+        and len(answer["mismatches"]) == code
+    )
     assert json.loads((tmp_path / "runs" / "cache" / "probes.json").read_text())["n"] == 512
 
 
@@ -151,14 +177,28 @@ def test_probe_of_an_own_metric(declared, code, tmp_path, capsys):
 def test_bad_words(words, says, sets, tmp_path, capsys):
     places = {"A": sets[0], "B": sets[1]}
     code, out, _ = fulcrum(
-        capsys, "measure", *(places.get(word, word) for word in words), "--out", tmp_path / "runs", "--json", "--quiet"
+        capsys,
+        "measure",
+        *(places.get(word, word) for word in words),
+        "--out",
+        tmp_path / "runs",
+        "--json",
+        "--quiet",
     )
     assert code == 2 and says in json.loads(out.strip().splitlines()[-1])["error"]
 
 
 def test_a_value_stands_between_its_floor_and_its_ceiling_with_its_caution():
-    card = MetricCard(metric="attribute_f1", better="higher", estimator="e", interval="i", n=64, ceiling=0.998,
-                      floors={"noise": 0.04, "grey": 0.0}, caution="few pictures")  # fmt: skip
+    card = MetricCard(
+        metric="attribute_f1",
+        better="higher",
+        estimator="e",
+        interval="i",
+        n=64,
+        ceiling=0.998,
+        floors={"noise": 0.04, "grey": 0.0},
+        caution="few pictures",
+    )
     lines = table({"attribute_f1": Measured(value=0.5, low=0.4, high=0.6, card=card)}, {})
     assert lines[1].endswith("higher is better  (noise 0.0400, real pictures 0.9980)")
     assert "  mind: attribute_f1: few pictures" in lines

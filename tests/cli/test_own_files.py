@@ -1,4 +1,5 @@
-"""A person's own file that fails: the message names file, line and exception, and the rest goes on working."""
+"""A person's own file that fails: the message names file, line and exception, and the rest goes on
+working."""
 
 import json
 
@@ -69,19 +70,28 @@ def write(tmp_path):
         ("return view.x.flatten(1).mean(1)", "return view.nothing", "AttributeError"),
         ("        return Rough()", "        return 1 / 0", "ZeroDivisionError"),
         ('return put(run, "terms.smooth", Smooth())', "return run.nothing", "AttributeError"),
-        ('return put(run, "terms.smooth", Smooth())', "return put(run, 'terms.x.y', 1)", "no slot is called"),
+        (
+            'return put(run, "terms.smooth", Smooth())',
+            "return put(run, 'terms.x.y', 1)",
+            "no slot is called",
+        ),
         ('return "smooth" in built.step.terms', "return built.nothing", "AttributeError"),
         ("class Own(Lever):", "class Own(Lever:", "invalid syntax"),
         ('Card(says="smoother")', "Card(says=3)", "settings of Card are not right: says"),
         (
             'Card(says="smoother")',
-            'Card(says="x", claims=(Claim(metric="fid", change="much", scope="here", source="me"),))',
+            (
+                'Card(says="x", claims=(Claim(metric="fid", change="much", scope="here",'
+                ' source="me"),))'
+            ),
             "settings of Claim are not right: change",
         ),
         ("class Own(Lever):", "class Own(Lever):\n    strength = 0.1", "require a type annotation"),
     ],
 )
-def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, tmp_path, monkeypatch):
+def test_an_error_names_file_line_and_exception(
+    write, old, new, says, capsys, tmp_path, monkeypatch
+):
     monkeypatch.delenv("FULCRUM_TRACEBACK", raising=False)
     path, line = write(old, new)
     code, _, error = fulcrum(
@@ -108,9 +118,17 @@ def test_an_error_names_file_line_and_exception(write, old, new, says, capsys, t
     ("old", "new", "says"),
     [
         ("        return Rough()", "        return None", "gave NoneType, not a torch module"),
-        ("return view.x.flatten(1).mean(1)", "return 3.0", "gave float, expected one number per image"),
+        (
+            "return view.x.flatten(1).mean(1)",
+            "return 3.0",
+            "gave float, expected one number per image",
+        ),
         ("    def build(self, ctx):", "    def bild(self, ctx):", "defines no `build`"),
-        ('    def witness(self, built):\n        return "smooth" in built.step.terms\n', "", "defines no `witness`"),
+        (
+            '    def witness(self, built):\n        return "smooth" in built.step.terms\n',
+            "",
+            "defines no `witness`",
+        ),
     ],
 )
 def test_what_is_missing_or_of_another_kind_is_said(write, old, new, says, capsys, tmp_path):
@@ -169,7 +187,13 @@ def test_the_others_are_listed_beside_a_broken_lever(write, old, new, says, caps
     path, _ = write(old, new)
     code, out, error = fulcrum(capsys, "levers", "--levers", path, "--json")
     names = [card["name"] for card in json.loads(out)]
-    assert code == 2 and "tread" in names and "own" not in names and says in error and str(path) in error
+    assert (
+        code == 2
+        and "tread" in names
+        and "own" not in names
+        and says in error
+        and str(path) in error
+    )
     code, _, error = fulcrum(capsys, "levers", "show", "own", "--levers", path)
     assert code == 2 and says in error and str(path) in error
     assert fulcrum(capsys, "levers", "show", "tread", "--levers", path)[1].startswith("tread: ")
@@ -182,7 +206,9 @@ def test_a_good_file_is_listed(write, capsys):
 
 def test_a_recipe_that_gives_no_run_is_refused(tmp_path, capsys):
     path = tmp_path / "own.py"
-    path.write_text("from fulcrum.spec.run import RunSpec\n\ndef mine() -> RunSpec:\n    return 3\n")
+    path.write_text(
+        "from fulcrum.spec.run import RunSpec\n\ndef mine() -> RunSpec:\n    return 3\n"
+    )
     for words in (["train", "mine", "--out", tmp_path / "runs"], ["levers", "--recipe", "mine"]):
         code, _, error = fulcrum(capsys, *words, "--with", path)
         assert code == 2 and f"the recipe 'mine' ({path}) gave int, not a run" in error, error

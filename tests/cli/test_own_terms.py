@@ -1,4 +1,5 @@
-"""A person's own term that ends the process, or writes over what the gradient needs: its file is named."""
+"""A person's own term that ends the process, or writes over what the gradient needs: its file is
+named."""
 
 import json
 from pathlib import Path
@@ -41,9 +42,18 @@ class Own(Lever):
 EDIT = "a = view.v.exp(); b = a.square(); a.add_(1); return b.mean((1, 2, 3))"
 
 
-def trained(body: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
+def trained(
+    body: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, str]]:
     (folder / "mine.py").write_text(FILE.replace("BODY", body))
-    words = ["train", "spark + own", "--with", str(folder / "mine.py"), "--out", str(folder / "runs")]
+    words = [
+        "train",
+        "spark + own",
+        "--with",
+        str(folder / "mine.py"),
+        "--out",
+        str(folder / "runs"),
+    ]
     for setting in TINY:
         words += ["--set", setting]
     with pytest.raises(SystemExit) as ended:
@@ -51,13 +61,23 @@ def trained(body: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tupl
     return int(ended.value.code or 0), json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("body", ["raise SystemExit(0)", "raise SystemExit", "import sys; sys.exit('bye')"])
-def test_a_term_that_ends_the_process_is_no_success(body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "body", ["raise SystemExit(0)", "raise SystemExit", "import sys; sys.exit('bye')"]
+)
+def test_a_term_that_ends_the_process_is_no_success(
+    body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, answer = trained(body, tmp_path, capsys)
-    assert code == 2 and "SystemExit" in answer["error"] and f"{tmp_path / 'mine.py'}, line 10" in answer["error"]
+    assert (
+        code == 2
+        and "SystemExit" in answer["error"]
+        and f"{tmp_path / 'mine.py'}, line 10" in answer["error"]
+    )
 
 
-def test_an_edit_in_place_is_blamed_on_the_terms_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edit_in_place_is_blamed_on_the_terms_own_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, answer = trained(EDIT, tmp_path, capsys)
     assert code == 2 and answer["error"].startswith(
         f"the term 'own_term' ({tmp_path / 'mine.py'}) changes a tensor in place"
@@ -66,7 +86,8 @@ def test_an_edit_in_place_is_blamed_on_the_terms_own_file(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    "body", [EDIT, "raise SystemExit(0)", "return view.v.mean()", "raise ValueError('no')", "return 1 / 0"]
+    "body",
+    [EDIT, "raise SystemExit(0)", "return view.v.mean()", "raise ValueError('no')", "return 1 / 0"],
 )
 def test_what_was_refused_at_its_first_step_is_not_listed_as_stopped(
     body: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -77,8 +98,12 @@ def test_what_was_refused_at_its_first_step_is_not_listed_as_stopped(
     assert json.loads(capsys.readouterr().out)["runs"] == []
 
 
-def test_a_lever_that_is_not_on_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    off = FILE.replace("return True", "return False").replace("BODY", "return view.v.mean((1, 2, 3))")
+def test_a_lever_that_is_not_on_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = FILE.replace("return True", "return False").replace(
+        "BODY", "return view.v.mean((1, 2, 3))"
+    )
     (tmp_path / "off.py").write_text(off)
     settings = [word for setting in TINY for word in ("--set", setting)]
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,5 @@
-"""What must never happen: removing what is no run, using weights that a run did not end with, starting over in silence."""
+"""What must never happen: removing what is no run, using weights that a run did not end with,
+starting over in silence."""
 
 import shutil
 
@@ -13,7 +14,20 @@ def trained(tmp_path_factory):
     """Where a run was trained; only copied."""
     out = tmp_path_factory.mktemp("trained")
     with pytest.raises(SystemExit) as end:
-        main(["train", "spark", "--images", "24", "--out", str(out), *TINY, "--threads", "1", "--quiet"])
+        main(
+            [
+                "train",
+                "spark",
+                "--images",
+                "24",
+                "--out",
+                str(out),
+                *TINY,
+                "--threads",
+                "1",
+                "--quiet",
+            ]
+        )
     assert not end.value.code
     return out
 
@@ -43,11 +57,17 @@ def test_gc_and_rm_touch_nothing_that_is_no_run(run, tmp_path, capsys, monkeypat
 
 
 def test_an_export_goes_where_it_is_asked_to_and_not_among_checkpoints(run, tmp_path, capsys):
-    code, answer = fulcrum(capsys, "export", run.name, tmp_path / "W.SAFETENSORS", "--out", run.parent)
+    code, answer = fulcrum(
+        capsys, "export", run.name, tmp_path / "W.SAFETENSORS", "--out", run.parent
+    )
     assert code == 0 and answer["tensors"] and (tmp_path / "W.SAFETENSORS").is_file()
     before = sorted(path.name for path in (run / "checkpoints").iterdir())
     (tmp_path / "link").symlink_to(run / "checkpoints")
-    for place in (run / "checkpoints" / "w.safetensors", run / "checkpoints" / "000000000099", tmp_path / "link" / "w"):
+    for place in (
+        run / "checkpoints" / "w.safetensors",
+        run / "checkpoints" / "000000000099",
+        tmp_path / "link" / "w",
+    ):
         code, answer = fulcrum(capsys, "export", run.name, place, "--out", run.parent)
         assert code == 2 and "where a run keeps its own" in answer["error"], answer
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before
@@ -87,7 +107,10 @@ def test_a_damaged_run_never_starts_over_and_can_be_removed(run, capsys):
         assert code == 1 and "every checkpoint" in answer["error"]
     (run / "result.json").write_text("{half")
     assert fulcrum(capsys, "runs", "list", "--out", run.parent)[1]["runs"][0]["state"] == "damaged"
-    assert fulcrum(capsys, "runs", "rm", run.name, "--yes", "--out", run.parent)[0] == 0 and not run.exists()
+    assert (
+        fulcrum(capsys, "runs", "rm", run.name, "--yes", "--out", run.parent)[0] == 0
+        and not run.exists()
+    )
 
 
 LEVER = """
@@ -132,7 +155,11 @@ def test_an_edited_lever_file_makes_a_new_run(phrase, tmp_path, capsys):
         ('return put(run, "flow.drop_text", 0.3)', "return None", "not a run"),
         ('return put(run, "flow.drop_text", 0.3)', "raise RuntimeError('oh')", "RuntimeError: oh"),
         ('name: ClassVar[str] = "own"', 'name: ClassVar[str] = "o w n"', "needs a `name`"),
-        ('touches: ClassVar[tuple] = ("flow.drop_text",)', "touches: ClassVar[int] = 5", "needs `touches`"),
+        (
+            'touches: ClassVar[tuple] = ("flow.drop_text",)',
+            "touches: ClassVar[int] = 5",
+            "needs `touches`",
+        ),
         ('card: ClassVar[Card] = Card(says="more empty captions")', "", "needs a `card`"),
         ("from typing import ClassVar", "raise SystemExit(0)", "SystemExit"),
     ],

@@ -1,4 +1,5 @@
-"""What commands say to people: tables they can read, and nothing from a file that a terminal would obey."""
+"""What commands say to people: tables they can read, and nothing from a file that a terminal would
+obey."""
 
 import json
 import os
@@ -27,10 +28,23 @@ def said(capsys, *words, code=0):
 
 def test_the_doctor_speaks_to_people_in_rows(capsys):
     out, _ = said(capsys, "doctor")
-    assert not [sign for sign in ("{", "True", "False", "None") if sign in out], "a table, no Python"
+    assert not [sign for sign in ("{", "True", "False", "None") if sign in out], (
+        "a table, no Python"
+    )
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert {"what", "Python", "torch", "cores", "GPU", "C++ compiler", "free disk", "embedded parts"} <= set(rows)
-    assert re.search(r"\b(1[1-9]) of \1 sound", rows["embedded parts"]), "all eleven, or more when there are more"
+    assert {
+        "what",
+        "Python",
+        "torch",
+        "cores",
+        "GPU",
+        "C++ compiler",
+        "free disk",
+        "embedded parts",
+    } <= set(rows)
+    assert re.search(r"\b(1[1-9]) of \1 sound", rows["embedded parts"]), (
+        "all eleven, or more when there are more"
+    )
 
 
 def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatch):
@@ -53,7 +67,18 @@ def test_the_doctor_names_what_is_damaged_and_what_is_missing(capsys, monkeypatc
 
 
 def test_quiet_encodes_without_a_word(capsys, tmp_path):
-    words = ["train", "spark", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16", "--threads", 1]
+    words = [
+        "train",
+        "spark",
+        "--images",
+        8,
+        "--set",
+        "budget.batch=8",
+        "--set",
+        "data.source.count=16",
+        "--threads",
+        1,
+    ]
     _, err = said(capsys, *words, "--out", tmp_path / "told")
     assert "encoding latents: 16 of 16" in err
     _, err = said(capsys, *words, "--out", tmp_path / "quiet", "--quiet")
@@ -63,7 +88,10 @@ def test_quiet_encodes_without_a_word(capsys, tmp_path):
 def test_a_title_cannot_steer_the_terminal(capsys, tmp_path):
     plan = tmp_path / "plan.toml"
     written = ESCAPE.replace("\x1b", "\\u001b").replace("\x07", "\\u0007")
-    plan.write_text(f'title = "fine\\nerror: not {written}"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n')
+    plan.write_text(
+        f'title = "fine\\nerror: not {written}"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0,'
+        " 1]\n"
+    )
     out, _ = said(capsys, "study", "plan", plan, "--no-time", "--out", tmp_path / "runs")
     assert "\x1b" not in out and out.startswith("fine\\nerror: not \\x1b[2J")
     plan.write_text(f'title = "fine"\nbaseline = "{written}"\narms = ["muon"]\nseeds = [0, 1]\n')
@@ -74,7 +102,12 @@ def test_a_title_cannot_steer_the_terminal(capsys, tmp_path):
 def test_a_run_and_a_file_cannot_either(capsys, tmp_path):
     place = tmp_path / "runs" / ("0" * 16)
     place.mkdir(parents=True)
-    about = {"key": place.name, "seed": 0, "phrase": f"spark {ESCAPE}", "run": {"budget": {"images": 8}}}
+    about = {
+        "key": place.name,
+        "seed": 0,
+        "phrase": f"spark {ESCAPE}",
+        "run": {"budget": {"images": 8}},
+    }
     (place / "about.json").write_text(json.dumps(about))
     out, _ = said(capsys, "runs", "list", "--out", place.parent)
     assert "\x1b" not in out and "spark \\x1b[2J" in out
@@ -83,14 +116,28 @@ def test_a_run_and_a_file_cannot_either(capsys, tmp_path):
     (given / f"a{ESCAPE}\n.png").write_bytes(b"no picture")
     (given / f"a{ESCAPE}\n.txt").write_text("a star")
     _, err = said(capsys, "data", "import", given, tmp_path / "store", code=2)
-    assert "\x1b" not in err and err.startswith("error: a\\x1b[2J\\x1b]0;owned\\x07\\n.png: not a picture")
+    assert "\x1b" not in err and err.startswith(
+        "error: a\\x1b[2J\\x1b]0;owned\\x07\\n.png: not a picture"
+    )
 
 
 def test_runs_say_what_was_set_besides_the_phrase(capsys, tmp_path):
-    words = ["train", "spark + muon", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16"]
+    words = [
+        "train",
+        "spark + muon",
+        "--images",
+        8,
+        "--set",
+        "budget.batch=8",
+        "--set",
+        "data.source.count=16",
+    ]
     said(capsys, *words, "--set", "optim.lr=1e-4", "--threads", 1, "--quiet", "--out", tmp_path)
     out, _ = said(capsys, "runs", "list", "--out", tmp_path)
-    assert "spark + muon, set: " in out and "data world(count=16, max_objects=2); text world_text" in out
+    assert (
+        "spark + muon, set: " in out
+        and "data world(count=16, max_objects=2); text world_text" in out
+    )
     assert {"budget.batch=8", "budget.images=8", "data.source.count=16", "optim.lr=0.0001"} == set(
         out.split("set: ")[1].split(";")[0].split(", ")
     )
@@ -102,18 +149,37 @@ def test_runs_say_what_was_set_besides_the_phrase(capsys, tmp_path):
 
 def test_where_the_curves_are_and_how_to_look_is_told(capsys, tmp_path):
     pytest.importorskip("tensorboard", reason="pip install 'fulcrum-lab[tensorboard]' to run this")
-    words = ["train", "spark", "--images", 8, "--set", "budget.batch=8", "--set", "data.source.count=16", "--threads", 1]
+    words = [
+        "train",
+        "spark",
+        "--images",
+        8,
+        "--set",
+        "budget.batch=8",
+        "--set",
+        "data.source.count=16",
+        "--threads",
+        1,
+    ]
     _, err = said(capsys, *words, "--out", tmp_path, "--track", "tensorboard")
-    assert f"tensorboard --logdir {tmp_path / 'tensorboard'}" in err and list((tmp_path / "tensorboard").rglob("events*"))
+    assert f"tensorboard --logdir {tmp_path / 'tensorboard'}" in err and list(
+        (tmp_path / "tensorboard").rglob("events*")
+    )
 
 
 def test_a_list_of_runs_fits_the_terminal(capsys, tmp_path, monkeypatch):
-    """Columns are as wide as what stands in them, wide letters count twice; in a pipe and with --full all is told."""
+    """Columns are as wide as what stands in them, wide letters count twice; in a pipe and with
+    --full all is told."""
     phrases = ("spark + muon", f"spark + {'長' * 60}")
     for number, phrase in enumerate(phrases):
         place = tmp_path / (str(number) * 16)
         place.mkdir()
-        about = {"key": place.name, "seed": 10**number, "phrase": phrase, "run": {"budget": {"images": 8}}}
+        about = {
+            "key": place.name,
+            "seed": 10**number,
+            "phrase": phrase,
+            "run": {"budget": {"images": 8}},
+        }
         (place / "about.json").write_text(json.dumps(about))
     piped, _ = said(capsys, "runs", "list", "--out", tmp_path)
     assert all(phrase in line for phrase, line in zip(phrases, piped.splitlines(), strict=True))
@@ -122,9 +188,13 @@ def test_a_list_of_runs_fits_the_terminal(capsys, tmp_path, monkeypatch):
     fitted, hint = said(capsys, "runs", "list", "--out", tmp_path)
     one, other = fitted.splitlines()
     assert "spark + muon; " in one and cell_len(one) == 76 and one.endswith("…")
-    assert cell_len(other) in (75, 76) and other.endswith("長…") and "fulcrum runs list --full" in hint
+    assert (
+        cell_len(other) in (75, 76) and other.endswith("長…") and "fulcrum runs list --full" in hint
+    )
     assert said(capsys, "runs", "list", "--full", "--out", tmp_path) == (piped, "")
-    assert len(json.loads(said(capsys, "runs", "list", "--json", "--out", tmp_path)[0])["runs"]) == 2
+    assert (
+        len(json.loads(said(capsys, "runs", "list", "--json", "--out", tmp_path)[0])["runs"]) == 2
+    )
 
 
 def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys, tmp_path):
@@ -137,12 +207,17 @@ def test_a_run_with_parts_that_are_not_known_here_is_listed_all_the_same(capsys,
         "run": {"budget": {"images": 8}, "start": {"kind": "mine"}},
     }
     (place / "about.json").write_text(json.dumps(about))
-    assert "spark + mine; more is known with its file: --with FILE" in said(capsys, "runs", "list", "--out", tmp_path)[0]
+    assert (
+        "spark + mine; more is known with its file: --with FILE"
+        in said(capsys, "runs", "list", "--out", tmp_path)[0]
+    )
 
 
 def test_a_lever_that_the_recipe_cannot_take_says_why_and_what_to_add(capsys):
     out, _ = said(capsys, "levers", "show", "end_to_end_codec")
-    assert "pocket as it is cannot take it: it aligns the codec" in out and "add repa or irepa" in out
+    assert (
+        "pocket as it is cannot take it: it aligns the codec" in out and "add repa or irepa" in out
+    )
 
 
 def test_the_next_command_is_in_the_words_of_the_runs_own_pictures(capsys, tmp_path):
@@ -150,9 +225,22 @@ def test_the_next_command_is_in_the_words_of_the_runs_own_pictures(capsys, tmp_p
 
     (tmp_path / "given").mkdir()
     for number in range(120):
-        Image.effect_noise((40, 40), 20 + number).convert("RGB").save(tmp_path / "given" / f"{number}.png")
+        Image.effect_noise((40, 40), 20 + number).convert("RGB").save(
+            tmp_path / "given" / f"{number}.png"
+        )
         (tmp_path / "given" / f"{number}.txt").write_text("a small blue square\n on the left")
-    said(capsys, "data", "import", tmp_path / "given", tmp_path / "store", "--size", 32, "--hold-out", 0.3, "--quiet")
+    said(
+        capsys,
+        "data",
+        "import",
+        tmp_path / "given",
+        tmp_path / "store",
+        "--size",
+        32,
+        "--hold-out",
+        0.3,
+        "--quiet",
+    )
     words = [
         "train",
         "spark",
@@ -180,28 +268,52 @@ def test_no_color_is_honoured(colours):
         **setting,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "fulcrum", "runs", "--help"], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "fulcrum", "runs", "--help"],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert bool(re.search(r"\x1b\[[\d;]*(3|4|9|10)\d[;m]", done.stdout)) == bool(colours)
 
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("stu", "study"), ("runs l", "list"), ("runs show ab", "ab" + "0" * 14), ("train sp", "spark speedrun_24h")],
+    [
+        ("stu", "study"),
+        ("runs l", "list"),
+        ("runs show ab", "ab" + "0" * 14),
+        ("train sp", "spark speedrun_24h"),
+    ],
 )
 def test_a_shell_completes_commands_and_keys(typed, offered, tmp_path):
     (tmp_path / "runs" / ("ab" + "0" * 14)).mkdir(parents=True)
     (tmp_path / "runs" / ("ab" + "0" * 14) / "about.json").touch()
-    asked = {"_FULCRUM_COMPLETE": "complete_bash", "COMP_WORDS": f"fulcrum {typed}", "COMP_CWORD": str(len(typed.split()))}
+    asked = {
+        "_FULCRUM_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"fulcrum {typed}",
+        "COMP_CWORD": str(len(typed.split())),
+    }
     run = "import sys; sys.argv[0] = 'fulcrum'; from fulcrum.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", run], env=os.environ | asked, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", run],
+        env=os.environ | asked,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout.split() == offered.split(), done.stderr
 
 
 def test_a_training_says_how_many_steps_were_left_out():
     run = SimpleNamespace(budget=SimpleNamespace(batch=8))
-    said = _skipped({"skipped": 3, "images": 1020, "alarms": {"loss spike": 2}, "nothing_learned": "nothing"}, run)
-    assert "skipped  3 of 128 steps" in said and "loss spike (2)" in said and "warning  nothing" in said
+    said = _skipped(
+        {"skipped": 3, "images": 1020, "alarms": {"loss spike": 2}, "nothing_learned": "nothing"},
+        run,
+    )
+    assert (
+        "skipped  3 of 128 steps" in said
+        and "loss spike (2)" in said
+        and "warning  nothing" in said
+    )
     assert _skipped({"images": 1024}, run) == ""

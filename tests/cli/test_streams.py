@@ -1,4 +1,5 @@
-"""Standard output that is closed, full or no longer read: no traceback, and an exit code that tells."""
+"""Standard output that is closed, full or no longer read: no traceback, and an exit code that
+tells."""
 
 import os
 import subprocess
@@ -30,13 +31,22 @@ def test_a_full_disk_behind_standard_output_is_said_on_the_other(words: str) -> 
 
 def test_an_error_that_cannot_be_told_as_json_is_told_as_text() -> None:
     done = shell(f"{FULCRUM} levers show nobody --json > /dev/full")
-    assert done.returncode == 2 and "no lever is called 'nobody'" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        done.returncode == 2
+        and "no lever is called 'nobody'" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
-@pytest.mark.parametrize("line, code", [
-    ("levers >&-", 0), ("levers show nobody 2>&-", 2), ("levers show nobody 2>/dev/full", 2),
-    ("levers show nobody >&- 2>&-", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line, code",
+    [
+        ("levers >&-", 0),
+        ("levers show nobody 2>&-", 2),
+        ("levers show nobody 2>/dev/full", 2),
+        ("levers show nobody >&- 2>&-", 2),
+    ],
+)
 def test_a_closed_stream_changes_no_exit_code(line: str, code: int) -> None:
     done = shell(f"{FULCRUM} {line}")
     assert done.returncode == code and "Traceback" not in done.stderr + done.stdout
@@ -48,7 +58,10 @@ def test_output_that_is_only_written_at_the_end_tells_too(
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    for stream, code in ((os.fdopen(writer, "w"), unread), (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w"), full)):
+    for stream, code in (
+        (os.fdopen(writer, "w"), unread),
+        (os.fdopen(os.open("/dev/full", os.O_WRONLY), "w"), full),
+    ):
         stream.write("waits in a buffer")
         monkeypatch.setattr(sys, "stdout", stream)
         assert _flushed(before) == code

@@ -1,4 +1,5 @@
-"""What tests of commands share: the settings of a tiny run, and a call whose last line of JSON comes back."""
+"""What tests of commands share: the settings of a tiny run, and a call whose last line of JSON
+comes back."""
 
 import json
 

@@ -51,5 +51,6 @@ def test_machines_that_cannot_be_read(text, message, hint):
 
 def test_weights_are_shared_inside_a_machine():
     assert [Machine(count, "H100").shards for count in (1, 4, 7, 8, 64)] == [1, 4, 7, 8, 8]
-    assert Machine(12, "H100").mesh == "3x4"  # a mesh of shards that do not divide the GPUs cannot be started
+    # a mesh of shards that do not divide the GPUs cannot be started
+    assert Machine(12, "H100").mesh == "3x4"
     assert all(gpu.fp32 < gpu.bf16 and gpu.memory > 1e10 and gpu.price > 0 for gpu in GPUS.values())

@@ -18,7 +18,8 @@ ROWS, WORDS = 2, 16
 
 
 def held_by_autograd(run, compiled=False, every=0):
-    """Bytes of every storage that a forward keeps, parameters aside; less those of one block's copy of its weights."""
+    """Bytes of every storage that a forward keeps, parameters aside; less those of one block's copy
+    of its weights."""
     backbone = backbone_of(Context(run, 0, System(bf16="native")))
     if every:
         recompute_blocks(backbone, every)
@@ -32,7 +33,8 @@ def held_by_autograd(run, compiled=False, every=0):
     def pack(value):
         storage = value.untyped_storage()
         if storage.data_ptr() not in own:
-            held[storage.data_ptr()] = (storage.nbytes(), value)  # alive, so that no address is used twice
+            # alive, so that no address is used twice
+            held[storage.data_ptr()] = (storage.nbytes(), value)
         return value
 
     codec, side = run.encode.codec, run.data.size // run.encode.codec.stride
@@ -40,19 +42,35 @@ def held_by_autograd(run, compiled=False, every=0):
     keep = torch.arange(kept).expand(ROWS, kept) if kept < run.tokens else None
     text = torch.zeros(ROWS, WORDS, run.encode.text.width)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        backbone(torch.zeros(ROWS, codec.channels, side, side), torch.zeros(ROWS), (text, None), keep=keep)
+        backbone(
+            torch.zeros(ROWS, codec.channels, side, side),
+            torch.zeros(ROWS),
+            (text, None),
+            keep=keep,
+        )
     return sum(size for size, _ in held.values())
 
 
 def of_two_blocks(compute, compiled, lever=""):
-    """Counted and by formula: four blocks less two, at two sizes, so that neither ends nor weights are in it."""
+    """Counted and by formula: four blocks less two, at two sizes, so that neither ends nor weights
+    are in it."""
     found, said = [], []
     for size in (64, 128):
         depths = []
         for depth in (5, 3):
-            settings = (f"data.size={size}", "model.width=256", "model.heads=4", f"precision.compute={compute}")
+            settings = (
+                f"data.size={size}",
+                "model.width=256",
+                "model.heads=4",
+                f"precision.compute={compute}",
+            )
             run = phrase(f"spark{lever}", *settings, f"model.depth={depth}")
-            depths.append((held_by_autograd(run, compiled), ROWS * row_bytes(run, WORDS, RankLayout(compiled=compiled))))
+            depths.append(
+                (
+                    held_by_autograd(run, compiled),
+                    ROWS * row_bytes(run, WORDS, RankLayout(compiled=compiled)),
+                )
+            )
         found.append(depths[0][0] - depths[1][0])
         said.append(depths[0][1] - depths[1][1])
     return found[1] - found[0], said[1] - said[0]
@@ -94,12 +112,18 @@ def test_the_formula_is_what_compiled_blocks_keep(compute):
 def test_parts_of_one_rank_and_of_eight():
     run = prx_256()
     alone, shared = (rank_memory(run, 256, RankLayout(ranks)) for ranks in (1, 8))
-    assert alone["weights"] == alone["gradients"] == 4 * parameters(run) and alone["optimizer"] == 8 * parameters(run)
+    assert alone["weights"] == alone["gradients"] == 4 * parameters(run) and alone[
+        "optimizer"
+    ] == 8 * parameters(run)
     assert shared["weights"] * 8 == alone["weights"] and alone["average"] == 0
     assert alone["weights in bf16"] == 2 * parameters(run) and "weights in bf16" not in shared
     assert shared["activations"] * 8 == alone["activations"]
-    assert rank_memory(phrase("prx_256 + ema"), 256, RankLayout(1))["average"] == 4 * parameters(run)
-    assert rank_memory(phrase("prx_256 + muon"), 256, RankLayout(1))["optimizer"] == 4 * parameters(run)
+    assert rank_memory(phrase("prx_256 + ema"), 256, RankLayout(1))["average"] == 4 * parameters(
+        run
+    )
+    assert rank_memory(phrase("prx_256 + muon"), 256, RankLayout(1))["optimizer"] == 4 * parameters(
+        run
+    )
 
 
 def test_recomputing_and_smaller_passes_take_less():
@@ -118,7 +142,9 @@ def test_recomputing_and_smaller_passes_take_less():
 def test_the_phase_that_needs_most_counts():
     run = speedrun_24h()
     late = rank_memory(run, 256, RankLayout(32))["activations"]
-    assert late > 3 * 32 * row_bytes(phrase("speedrun_24h", "data.stages=[]", "data.size=512"), 256, RankLayout(32))
+    assert late > 3 * 32 * row_bytes(
+        phrase("speedrun_24h", "data.stages=[]", "data.size=512"), 256, RankLayout(32)
+    )
 
 
 def test_what_is_said_to_fit_fits():
@@ -126,7 +152,9 @@ def test_what_is_said_to_fit_fits():
     needed = sum(rank_memory(run, 256, layout).values())
     for memory in (0.9 * needed, 0.4 * needed, 0.2 * needed):
         ways = fitting(run, 256, layout, memory)
-        assert ways and all(sum(rank_memory(run, 256, other).values()) <= memory for _, other in ways)
+        assert ways and all(
+            sum(rank_memory(run, 256, other).values()) <= memory for _, other in ways
+        )
     assert fitting(run, 256, layout, 0.9 * needed)[0][0] == "--microbatch 16"
     assert fitting(run, 256, layout, 1e6) == []
 
@@ -155,14 +183,25 @@ for sent in (False, True):
 
 @pytest.mark.parametrize(("mesh", "shards"), [("fsdp", 8), ("2x4", 4), ("ddp", 1)])
 def test_gradients_of_several_passes_are_whole_on_every_rank_until_the_last(mesh, shards):
-    """FSDP2 shares out a gradient when it sends it: eight ranks that take their rows in passes hold eight times as much."""
+    """FSDP2 shares out a gradient when it sends it: eight ranks that take their rows in passes hold
+    eight times as much."""
     done = subprocess.run([sys.executable, "-c", EIGHT_RANKS, mesh], capture_output=True, text=True)
     numbers = 3 * 64 * 64
-    assert done.stdout.split() == [str(4 * numbers), "0", "0", str(4 * numbers // shards)], done.stderr
+    assert done.stdout.split() == [
+        str(4 * numbers),
+        "0",
+        "0",
+        str(4 * numbers // shards),
+    ], done.stderr
     run = prx_256()
     at_once, in_passes = (rank_memory(run, 256, RankLayout(8, shards, rows)) for rows in (None, 8))
-    assert at_once["gradients"] == 4 * parameters(run) / shards and in_passes["gradients"] == 4 * parameters(run)
-    assert "weights in bf16" not in at_once and at_once["gathered blocks"] == in_passes["gathered blocks"]
+    assert at_once["gradients"] == 4 * parameters(run) / shards and in_passes[
+        "gradients"
+    ] == 4 * parameters(run)
+    assert (
+        "weights in bf16" not in at_once
+        and at_once["gathered blocks"] == in_passes["gathered blocks"]
+    )
 
 
 def test_sharing_among_all_is_a_way_to_fit():

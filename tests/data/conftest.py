@@ -16,7 +16,12 @@ from fulcrum.data.stores.finish_import import run_import
 from fulcrum.data.stores.importing import Options
 from tests.web_site import site  # noqa: F401
 
-COLOURS = {"red": (200, 30, 30), "blue": (30, 40, 200), "green": (40, 160, 60), "yellow": (220, 210, 40)}
+COLOURS = {
+    "red": (200, 30, 30),
+    "blue": (30, 40, 200),
+    "green": (40, 160, 60),
+    "yellow": (220, 210, 40),
+}
 
 
 def picture_bytes(number=0, size=(24, 16), encoding="PNG", mode="RGB", **options):

@@ -33,12 +33,17 @@ def test_the_card_would_betray_an_overlap():
 def test_the_contact_sheet_is_a_picture(tmp_path):
     path = world_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, side=64)
     with Image.open(path) as sheet:
-        assert sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500
+        assert (
+            sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500
+        )
 
 
 def test_the_card_states_what_was_planted():
     wrong = WorldSource("train", "real", 16, 900, mislabelled=0.1)
     told = data_card([SOURCES[0], wrong])["sources"]
     assert told[0]["mislabelled"] == {"share": 0.0, "planted": 0}
-    assert told[1]["mislabelled"] == {"share": 0.1, "planted": int(wrong.planted(np.arange(900)).sum())}
+    assert told[1]["mislabelled"] == {
+        "share": 0.1,
+        "planted": int(wrong.planted(np.arange(900)).sum()),
+    }
     assert 50 < told[1]["mislabelled"]["planted"] < 140

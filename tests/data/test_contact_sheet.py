@@ -5,7 +5,10 @@ from PIL import Image, ImageFont
 
 from fulcrum.data.sheets import GAP, HEAD, _lines, captioned_sheet
 
-LONG = "a large red circle at the top left and a small blue ring at the bottom right of a green square, seed {} (picture 0)"
+LONG = (
+    "a large red circle at the top left and a small blue ring at the bottom right of a green"
+    " square, seed {} (picture 0)"
+)
 
 
 def pixels(sheet):
@@ -24,8 +27,12 @@ def test_a_caption_stands_right_below_a_wide_picture():
 def test_captions_are_as_wide_as_their_cell():
     font = ImageFont.load_default(11)
     lines = _lines(LONG, 200, 6, font)
-    assert all(font.getlength(line) <= 200 for line in lines) and max(map(font.getlength, lines)) > 160
-    assert _lines("x" * 500, 100, 2, font)[-1].endswith(" …") and len(_lines(LONG, 100, 2, font)) == 2
+    assert (
+        all(font.getlength(line) <= 200 for line in lines) and max(map(font.getlength, lines)) > 160
+    )
+    assert (
+        _lines("x" * 500, 100, 2, font)[-1].endswith(" …") and len(_lines(LONG, 100, 2, font)) == 2
+    )
 
 
 def test_a_title_is_wrapped_and_not_cut():

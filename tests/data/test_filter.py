@@ -46,7 +46,9 @@ def test_kept_samples_keep_picture_and_caption():
 
 
 def test_the_fingerprint_follows_what_is_kept():
-    marks = {FilteredSource(INNER, np.array(kept)).fingerprint() for kept in ([1, 2], [1, 3], [1, 2, 3])}
+    marks = {
+        FilteredSource(INNER, np.array(kept)).fingerprint() for kept in ([1, 2], [1, 3], [1, 2, 3])
+    }
     assert len(marks | {INNER.fingerprint()}) == 4
 
 
@@ -61,6 +63,9 @@ def test_without_a_cache_it_says_what_is_missing():
 
 
 def test_pictures_to_judge_by_are_true_and_whole():
-    for source in (World(domain="synthetic", mislabelled=0.5, max_objects=2), Filtered(mislabelled=0.5, max_objects=2)):
+    for source in (
+        World(domain="synthetic", mislabelled=0.5, max_objects=2),
+        Filtered(mislabelled=0.5, max_objects=2),
+    ):
         assert source.held_out("reference", 9) == World(split="reference", count=9, max_objects=2)
     assert "asset:score" in Filtered().hashes() and "asset:score" not in World().hashes()

@@ -1,4 +1,5 @@
-"""Planted wrong captions: the share that was asked for, known to the sample, and nothing at all at zero."""
+"""Planted wrong captions: the share that was asked for, known to the sample, and nothing at all at
+zero."""
 
 from dataclasses import replace
 
@@ -19,8 +20,12 @@ def test_the_share_is_planted_and_belongs_to_the_sample():
     rows = np.array([3_999, 5, 5, 1_234])
     assert np.array_equal(WRONG.planted(rows), planted[rows])
     more = replace(WRONG, mislabelled=0.5).planted(ALL)
-    assert (more | ~planted).all() and more.sum() > planted.sum(), "a larger share adds to a smaller one"
-    assert np.array_equal(replace(WRONG, domain="synthetic", count=5_000, size=32).planted(ALL), planted)
+    assert (more | ~planted).all() and more.sum() > planted.sum(), (
+        "a larger share adds to a smaller one"
+    )
+    assert np.array_equal(
+        replace(WRONG, domain="synthetic", count=5_000, size=32).planted(ALL), planted
+    )
 
 
 def test_a_wrong_caption_describes_another_scene_and_the_picture_stays():
@@ -46,7 +51,10 @@ def test_at_zero_nothing_changes():
 
 def test_all_can_be_wrong_and_more_cannot():
     every = replace(TRUE, mislabelled=1.0)
-    assert every.planted(ALL).all() and (every.described(ALL).signature() != every.scenes(ALL).signature()).all()
+    assert (
+        every.planted(ALL).all()
+        and (every.described(ALL).signature() != every.scenes(ALL).signature()).all()
+    )
     for share in (-0.1, 1.1):
         with pytest.raises(ValueError, match="a share, 0 to 1"):
             replace(TRUE, mislabelled=share)

@@ -31,7 +31,9 @@ class Numbers:
         return ("long",)
 
 
-@pytest.mark.parametrize("weights", [(1.0,), (0.7, 0.3), (0.1, 0.2, 0.7), (5.0, 1.0, 0.25, 1e-3), (1 / 3, 2 / 3)])
+@pytest.mark.parametrize(
+    "weights", [(1.0,), (0.7, 0.3), (0.1, 0.2, 0.7), (5.0, 1.0, 0.25, 1e-3), (1 / 3, 2 / 3)]
+)
 def test_shares_hold_to_within_one_slot(weights):
     exact = shares(weights)
     counts = [0] * len(weights)
@@ -47,8 +49,12 @@ def test_shares_hold_to_within_one_slot(weights):
 def test_the_order_is_a_function_of_the_position():
     mix = MixSource([Numbers(50, "a"), Numbers(1000, "b")], (0.25, 0.75))
     whole = mix.order(7, 0, 3 * BLOCK)
-    assert np.array_equal(np.concatenate([mix.order(7, at, 96) for at in range(0, 3 * BLOCK, 96)]), whole)
-    assert np.array_equal(mix.order(7, 1000, 77), whole[1000:1077]) and np.array_equal(order_of(mix, 7, 5, 3), whole[5:8])
+    assert np.array_equal(
+        np.concatenate([mix.order(7, at, 96) for at in range(0, 3 * BLOCK, 96)]), whole
+    )
+    assert np.array_equal(mix.order(7, 1000, 77), whole[1000:1077]) and np.array_equal(
+        order_of(mix, 7, 5, 3), whole[5:8]
+    )
     assert not np.array_equal(mix.order(8, 0, BLOCK), whole[:BLOCK])
     small = whole[whole < 50]
     assert len(small) == 3 * BLOCK // 4, "a quarter, exactly, after whole blocks"
@@ -79,9 +85,13 @@ def test_samples_come_from_their_own_source(store, make, tmp_path):
     samples = built.read(ids)
     assert np.array_equal(samples.images[1], second.read(np.array([2])).images[0])
     assert len(built) == len(first) + len(second)
-    assert built.prompts(Chooser(), ids)[1] == second.prompts(Chooser(), np.array([2]))[0] and built.styles() == ("long",)
+    assert built.prompts(Chooser(), ids)[1] == second.prompts(Chooser(), np.array([2]))[
+        0
+    ] and built.styles() == ("long",)
     assert mix.held_out("reference", 9).path == str(store) and "paths" not in mix.identity()
-    assert set(mix.hashes()) == set(Mix(paths=(str(other), str(store)), weights=(1.0, 3.0)).hashes())
+    assert set(mix.hashes()) == set(
+        Mix(paths=(str(other), str(store)), weights=(1.0, 3.0)).hashes()
+    )
     with pytest.raises(IndexError, match="this mix holds"):
         built.read(np.array([len(built)]))
 

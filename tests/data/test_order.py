@@ -14,9 +14,14 @@ from fulcrum.spec.keyed import bits, key
 
 def test_each_epoch_visits_everything_once_in_its_own_order():
     first, second = order(1000, 7, 0, 1000), order(1000, 7, 1000, 1000)
-    assert np.array_equal(np.sort(first), np.arange(1000)) and np.array_equal(np.sort(second), np.arange(1000))
+    assert np.array_equal(np.sort(first), np.arange(1000)) and np.array_equal(
+        np.sort(second), np.arange(1000)
+    )
     assert not np.array_equal(first, second) and not np.array_equal(first, order(1000, 8, 0, 1000))
-    assert np.abs(np.corrcoef(first, second)[0, 1]) < 0.1 and np.abs(np.corrcoef(first, np.arange(1000))[0, 1]) < 0.1
+    assert (
+        np.abs(np.corrcoef(first, second)[0, 1]) < 0.1
+        and np.abs(np.corrcoef(first, np.arange(1000))[0, 1]) < 0.1
+    )
 
 
 def test_any_cut_of_the_sequence_gives_the_same_sequence():
@@ -42,11 +47,15 @@ def test_every_epoch_of_every_count_is_a_permutation(count):
 
 def test_places_far_apart_of_a_thousand_million_samples_differ():
     count, keys = 10**9, bits(key("order", 0, 0), 14)[0]
-    places = np.concatenate([np.arange(100_000), count - 1 - np.arange(100_000), np.arange(0, count, 10_007)])
+    places = np.concatenate(
+        [np.arange(100_000), count - 1 - np.arange(100_000), np.arange(0, count, 10_007)]
+    )
     places = np.unique(places)
     numbers = permuted(count, keys, places)
     assert numbers.min() >= 0 and numbers.max() < count and len(np.unique(numbers)) == len(places)
-    assert np.array_equal(order(count, 0, count - 3, 3), permuted(count, keys, np.arange(count - 3, count)))
+    assert np.array_equal(
+        order(count, 0, count - 3, 3), permuted(count, keys, np.arange(count - 3, count))
+    )
 
 
 def _surprise(observed, expected, freedom):
@@ -68,7 +77,9 @@ def test_every_sample_comes_everywhere_and_neighbours_are_strangers(count):
     places = np.stack([np.bincount(orders[:, place], minlength=count) for place in range(count)])
     assert abs(_surprise(places, 1000 / count, (count - 1) ** 2)) < 4
     for lag in (1, 2, 7):
-        steps = np.bincount(((orders[:, lag:] - orders[:, :-lag]) % count).ravel(), minlength=count)[1:]
+        steps = np.bincount(
+            ((orders[:, lag:] - orders[:, :-lag]) % count).ravel(), minlength=count
+        )[1:]
         assert abs(_surprise(steps, steps.mean(), count - 2)) < 4, lag
 
 

@@ -15,7 +15,11 @@ SOURCE = WorldSource("train", "real", 16, 50)
 
 def test_reading_gives_pictures_scenes_and_ids():
     samples = SOURCE.read(np.array([4, 2]))
-    assert samples.images.shape == (2, 3, 16, 16) and samples.ids.tolist() == [4, 2] and len(SOURCE) == 50
+    assert (
+        samples.images.shape == (2, 3, 16, 16)
+        and samples.ids.tolist() == [4, 2]
+        and len(SOURCE) == 50
+    )
     assert np.array_equal(samples.images[1], SOURCE.read(np.array([2])).images[0])
     with pytest.raises(IndexError, match="0 to 49"):
         SOURCE.read(np.array([50]))
@@ -26,7 +30,13 @@ def test_the_fingerprint_follows_settings_and_generator_but_not_threads(monkeypa
     assert mark == replace(SOURCE, threads=2).fingerprint()
     others = [
         replace(SOURCE, **change)
-        for change in ({"split": "curated"}, {"domain": "synthetic"}, {"size": 32}, {"count": 51}, {"max_objects": 2})
+        for change in (
+            {"split": "curated"},
+            {"domain": "synthetic"},
+            {"size": 32},
+            {"count": 51},
+            {"max_objects": 2},
+        )
     ]
     assert len({mark, *(s.fingerprint() for s in others)}) == 6
     true_render = source_module.render
@@ -86,8 +96,13 @@ def test_bad_choosers(styles, weights, words):
 def test_two_halves_of_a_batch_are_the_batch():
     """The position alone decides: exact resume, any number of processes, any accumulation."""
     chooser = Chooser(("long", "short"), (1, 1))
-    whole, halves = order_of(SOURCE, 3, 40, 20), [order_of(SOURCE, 3, position, 10) for position in (40, 50)]
+    whole, halves = (
+        order_of(SOURCE, 3, 40, 20),
+        [order_of(SOURCE, 3, position, 10) for position in (40, 50)],
+    )
     images = [SOURCE.read(ids).images for ids in (whole, *halves)]
     assert np.array_equal(images[0], np.concatenate(images[1:]))
-    assert SOURCE.prompts(chooser, whole) == [text for ids in halves for text in SOURCE.prompts(chooser, ids)]
+    assert SOURCE.prompts(chooser, whole) == [
+        text for ids in halves for text in SOURCE.prompts(chooser, ids)
+    ]
     assert not np.array_equal(whole, order_of(SOURCE, 4, 40, 20))

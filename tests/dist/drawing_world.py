@@ -1,5 +1,5 @@
-"""One rank of two, run as a script by test_shared_drawing.py: a run that draws as it trains, and its last weights asked
-in every way that is shared.
+"""One rank of two, run as a script by test_shared_drawing.py: a run that draws as it trains, and
+its last weights asked in every way that is shared.
 
 python drawing_world.py OUT MESH     with torchrun's variables in the environment
 """
@@ -36,7 +36,13 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
 
-PROMPTS = ["a red circle", "a blue ring at the left.", "a large green square at the top left.", "", "a ring"]
+PROMPTS = [
+    "a red circle",
+    "a blue ring at the left.",
+    "a large green square at the top left.",
+    "",
+    "a ring",
+]
 MANY = 70  # three batches of 32, 32 and 6: one process has two of them
 SAMPLES = 70
 
@@ -58,7 +64,14 @@ def watching(asked, found):
     """Previews of five prompts, one point on the way, and at the end every shared question."""
 
     def observers(built, folder, state):
-        points = Points(built, folder, SAMPLES, "here", (0.34,), tell=lambda metrics, images: found.update(point=metrics))
+        points = Points(
+            built,
+            folder,
+            SAMPLES,
+            "here",
+            (0.34,),
+            tell=lambda metrics, images: found.update(point=metrics),
+        )
         last = [lambda look: asked(look, found) if look.images >= 24 else None]
         return [*previews(built, folder, state, PreviewPlan(tuple(PROMPTS))), points, *last]
 
@@ -90,9 +103,13 @@ def ask(look, found) -> None:
     def painter():
         return Counting(run, weights, *parts, bare)
 
-    sheet, found["sheet_drawn"] = counted(lambda: shared_sheet(painter, run.data.size, PROMPTS, SEED, ranks))
+    sheet, found["sheet_drawn"] = counted(
+        lambda: shared_sheet(painter, run.data.size, PROMPTS, SEED, ranks)
+    )
     alone = shared_sheet(painter, run.data.size, PROMPTS, SEED, ALONE)
-    batches, found["batches_drawn"] = counted(lambda: list(shared_batches(painter(), prompts, SEED, ranks)))
+    batches, found["batches_drawn"] = counted(
+        lambda: list(shared_batches(painter(), prompts, SEED, ranks))
+    )
     if ranks.first:
         found["sheet_apart"] = (sheet.int() - alone.int()).abs().max().item()
         found["sheet_contrast"] = (alone.int() - alone[:1].int()).abs().max().item()

@@ -1,4 +1,5 @@
-"""One rank of two or four, run as a script by test_meshes.py: sessions on several meshes, one after the other.
+"""One rank of two or four, run as a script by test_meshes.py: sessions on several meshes, one after
+the other.
 
 python mesh_world.py OUT NAME:PORT[:FOLDER[:IMAGES]] ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
 
@@ -29,7 +30,8 @@ warnings.simplefilter("error")
 warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch")
 
-ALL = "spark + muon + ema(every=2) + tread + repa"  # matrices with owners, an average, a route, a term with weights
+# matrices with owners, an average, a route, a term with weights
+ALL = "spark + muon + ema(every=2) + tread + repa"
 IMAGES = 40  # five steps of eight
 CASES = {  # name -> what the system is besides
     "ddp": {"mesh": "ddp"},
@@ -39,7 +41,8 @@ CASES = {  # name -> what the system is besides
     "full": {"mesh": "fsdp", "microbatch": 2, "recompute": "full"},
     "bf16": {"mesh": "fsdp"},
     "saving": {"mesh": "fsdp", "save_every": 8},
-    "full_disk": {"mesh": "fsdp", "save_every": 8},  # the second process finds no room for its second checkpoint
+    # the second process finds no room for its second checkpoint
+    "full_disk": {"mesh": "fsdp", "save_every": 8},
 }
 
 

@@ -9,7 +9,13 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.training.dist.collectives import clip, mean, total, whole
 from fulcrum.training.dist.matrix_owners import Owners, deal, unpack
 from fulcrum.training.dist.ranks import Ranks, start
-from fulcrum.training.dist.shard import bf16_speedup, has_fast_bf16, prepare, shard_policy, sum_gradients
+from fulcrum.training.dist.shard import (
+    bf16_speedup,
+    has_fast_bf16,
+    prepare,
+    shard_policy,
+    sum_gradients,
+)
 
 
 def test_without_torchrun_a_process_is_alone() -> None:
@@ -22,13 +28,25 @@ def test_without_torchrun_a_process_is_alone() -> None:
 
 
 def test_half_an_environment_is_refused() -> None:
-    with pytest.raises(BadInput, match="RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT"), start(env={"WORLD_SIZE": "2"}):
+    with (
+        pytest.raises(BadInput, match="RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT"),
+        start(env={"WORLD_SIZE": "2"}),
+    ):
         pass
 
 
 def test_a_world_that_nobody_joins_says_so() -> None:
-    env = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    with pytest.raises(RunFailed, match="rank 1 of 2 could not join the others"), start(timeout=1.0, env=env):
+    env = {
+        "WORLD_SIZE": "2",
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
+    with (
+        pytest.raises(RunFailed, match="rank 1 of 2 could not join the others"),
+        start(timeout=1.0, env=env),
+    ):
         pass
 
 
@@ -68,7 +86,14 @@ def test_prepare_keeps_the_order_and_fills_every_parameter() -> None:
         recompute=lambda: order.append("recompute"),
         compile=lambda: order.append("compile"),
     )
-    assert order == ["recompute", "compile", "blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"]
+    assert order == [
+        "recompute",
+        "compile",
+        "blocks.0.weight",
+        "blocks.0.bias",
+        "blocks.1.weight",
+        "blocks.1.bias",
+    ]
     assert small.blocks[1].bias.tolist() == [6, 6, 6] and small.table.tolist() == [0, 1, 2]
     sum_gradients(small, False)  # alone there is nothing to turn off
 
@@ -90,7 +115,11 @@ def test_prepare_refuses_what_it_cannot_fill() -> None:
 def test_clip_equals_torch() -> None:
     def held() -> list[Parameter]:
         g = torch.Generator().manual_seed(0)
-        parameters = [Parameter(torch.zeros(4, 3)), Parameter(torch.zeros(5)), Parameter(torch.zeros(2))]
+        parameters = [
+            Parameter(torch.zeros(4, 3)),
+            Parameter(torch.zeros(5)),
+            Parameter(torch.zeros(2)),
+        ]
         for parameter in parameters[:2]:
             parameter.grad = torch.randn(parameter.shape, generator=g)
         return parameters
@@ -116,7 +145,11 @@ def test_whole_is_itself_alone() -> None:
 
 
 def test_matrices_are_dealt_shape_by_shape() -> None:
-    shapes = {f"{kind}{i}": shape for i in range(4) for kind, shape in (("wide", (2, 9)), ("small", (2, 2)))}
+    shapes = {
+        f"{kind}{i}": shape
+        for i in range(4)
+        for kind, shape in (("wide", (2, 9)), ("small", (2, 2)))
+    }
     owned = deal(shapes, 2)
     assert sorted(name for names in owned for name in names) == sorted(shapes)
     assert all(sum(name.startswith("wide") for name in names) == 2 for names in owned)
@@ -136,7 +169,8 @@ def test_owners_refuse_what_is_not_sharded() -> None:
 
 def test_sharding_casts_nothing() -> None:
     policy = shard_policy(torch.float32)
-    assert policy.param_dtype is None and policy.reduce_dtype == torch.float32  # norm scales stay as one process has them
+    # norm scales stay as one process has them
+    assert policy.param_dtype is None and policy.reduce_dtype == torch.float32
     assert policy.cast_forward_inputs is False
 
 
@@ -157,7 +191,13 @@ def test_bf16_is_judged_by_measurement() -> None:
     ],
 )
 def test_nonsense_of_a_launcher_is_refused_before_anybody_waits(name: str, value: str) -> None:
-    env = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555"}
+    env = {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29555",
+    }
     with (
         pytest.raises(BadInput, match=f"{name} is '{value}', expected a number from"),
         start(timeout=600.0, env=env | {name: value}),

@@ -1,4 +1,5 @@
-"""Every mesh trains what one process trains: DDP, FSDP2 and replicas of shards, with Muon, EMA, TREAD and REPA on."""
+"""Every mesh trains what one process trains: DDP, FSDP2 and replicas of shards, with Muon, EMA,
+TREAD and REPA on."""
 
 import json
 import os
@@ -24,9 +25,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mesh_world import order  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("mesh_world.py")
-NEAR = 1e-4  # of the way from the start, over all tensors; Newton-Schulz amplifies another order of sums a hundredfold
-# In bf16 a difference of the last bit of fp32 moves some products by a whole step, and Muon gives every direction of a
-# gradient the same size, those too that are rounding.
+# of the way from the start, over all tensors; Newton-Schulz amplifies another order of sums a
+# hundredfold
+NEAR = 1e-4
+# In bf16 a difference of the last bit of fp32 moves some products by a whole step, and Muon gives
+# every direction of a gradient the same size, those too that are rounding.
 NEAR_BF16 = 0.3
 
 
@@ -42,7 +45,8 @@ def test_a_mesh_that_does_not_fill_the_world_is_refused(size):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [({"mesh": "tp"}, "--mesh: must be ddp, fsdp"), ({"recompute": "some"}, "--rec")]
+    ("asked", "said"),
+    [({"mesh": "tp"}, "--mesh: must be ddp, fsdp"), ({"recompute": "some"}, "--rec")],
 )
 def test_unknown_words_are_refused(asked, said):
     with pytest.raises(BadInput, match=said):
@@ -60,10 +64,18 @@ def spawn(out, size, names):
     for probe in held:
         probe.bind(("127.0.0.1", 0))
     cases = [[*name.split(":", 1), ""][:2] for name in names]
-    asked = [f"{name}:{probe.getsockname()[1]}:{more}" for (name, more), probe in zip(cases, held, strict=True)]
+    asked = [
+        f"{name}:{probe.getsockname()[1]}:{more}"
+        for (name, more), probe in zip(cases, held, strict=True)
+    ]
     for probe in held:
         probe.close()
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"}
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+    }
     running = [
         subprocess.Popen(
             [sys.executable, str(SCRIPT), str(out), *asked],
@@ -90,11 +102,14 @@ def parts(out, name):
 
 
 def apart(found, expected, name):
-    """How far the trained weights are from one process's, over the way that those have come from the start."""
+    """How far the trained weights are from one process's, over the way that those have come from
+    the start."""
     assert found.keys() == expected.keys()
     start = build(order(Path(), name).run).state_dict()
     off = sum((found[n] - value).square().sum() for n, value in expected.items()) ** 0.5
-    return (off / sum((value - start[n]).square().sum() for n, value in expected.items()) ** 0.5).item()
+    return (
+        off / sum((value - start[n]).square().sum() for n, value in expected.items()) ** 0.5
+    ).item()
 
 
 def require_equal(out, size, names):
@@ -125,7 +140,8 @@ def test_two_processes_train_what_one_does(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "names"), [(2, ["fsdp", "microbatch", "full", "bf16"]), (4, ["ddp", "fsdp", "hsdp", "microbatch"])]
+    ("size", "names"),
+    [(2, ["fsdp", "microbatch", "full", "bf16"]), (4, ["ddp", "fsdp", "hsdp", "microbatch"])],
 )
 def test_every_mesh_trains_what_one_process_does(tmp_path, size, names):
     seen = require_equal(tmp_path, size, names)

@@ -1,4 +1,5 @@
-"""Two processes draw and measure together: each its share, and what comes out is what one process gives."""
+"""Two processes draw and measure together: each its share, and what comes out is what one process
+gives."""
 
 import json
 import sys
@@ -16,7 +17,8 @@ from ranks_of_a_run import Started  # noqa: E402
 
 SCRIPT = Path(drawing_world.__file__)
 STEP = 1  # of 255: a picture drawn in a smaller batch may differ by so much
-RUNS = 3  # of 255: besides, the weights of two processes differ from those of one by their last bits
+# of 255: besides, the weights of two processes differ from those of one by their last bits
+RUNS = 3
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,11 @@ def alone(tmp_path_factory):
     out, found = tmp_path_factory.mktemp("alone"), {}
     with pytest.MonkeyPatch.context() as patch:
         drawing_world.spared(patch.setattr)
-        result = perform(drawing_world.order(out), lambda text: None, drawing_world.watching(lambda *_: None, found))
+        result = perform(
+            drawing_world.order(out),
+            lambda text: None,
+            drawing_world.watching(lambda *_: None, found),
+        )
     return Path(result["run"]), found
 
 
@@ -44,14 +50,20 @@ def pair(request, tmp_path_factory):
 def test_a_sheet_is_drawn_by_both_and_is_that_of_one(pair):
     _, first, second = pair
     assert (first["sheet_drawn"], second["sheet_drawn"]) == (2, 3)
-    assert first["sheet_apart"] <= STEP < first["sheet_contrast"], "other prompts and noises differ by more"
+    assert first["sheet_apart"] <= STEP < first["sheet_contrast"], (
+        "other prompts and noises differ by more"
+    )
     assert (first["others_get"], second["others_get"]) == (5, 0)
 
 
 def test_batches_are_dealt_whole_and_equal_to_the_bit(pair):
     _, first, second = pair
     assert (first["batches_drawn"], second["batches_drawn"]) == (38, 32)
-    assert first["batches_equal"] and first["batch_rows"] == [32, 32, 6] and first["index"] == list(range(70))
+    assert (
+        first["batches_equal"]
+        and first["batch_rows"] == [32, 32, 6]
+        and first["index"] == list(range(70))
+    )
 
 
 def test_the_held_out_loss_is_shared_and_equal_to_the_bit(pair):
@@ -76,21 +88,35 @@ def test_one_process_without_room_leaves_the_sheet_out_for_both(pair):
 
 def test_pictures_that_cannot_be_measured_fail_both(pair):
     _, first, second = pair
-    assert first["collapsed"] == second["collapsed"] == "its pictures cannot be measured: all of one colour"
+    assert (
+        first["collapsed"]
+        == second["collapsed"]
+        == "its pictures cannot be measured: all of one colour"
+    )
 
 
 def test_a_run_of_two_shows_what_a_run_of_one_shows(pair, alone):
     """Previews, held-out curve and points as they are written."""
     (folder, first, second), (expected, found) = pair, alone
     names = sorted(path.name for path in (expected / "previews").iterdir())
-    assert names == sorted(path.name for path in (folder / "previews").iterdir()) == [f"{24:012d}.png"]
-    sheets = [np.asarray(Image.open(place / "previews" / names[0])).astype(int) for place in (folder, expected)]
+    assert (
+        names == sorted(path.name for path in (folder / "previews").iterdir()) == [f"{24:012d}.png"]
+    )
+    sheets = [
+        np.asarray(Image.open(place / "previews" / names[0])).astype(int)
+        for place in (folder, expected)
+    ]
     assert sheets[0].shape == sheets[1].shape and np.abs(sheets[0] - sheets[1]).max() <= RUNS
     curves = [
-        [json.loads(line) for line in (place / "curve.jsonl").read_text().splitlines()] for place in (folder, expected)
+        [json.loads(line) for line in (place / "curve.jsonl").read_text().splitlines()]
+        for place in (folder, expected)
     ]
     assert [line["images"] for line in curves[0]] == [line["images"] for line in curves[1]] == [24]
-    assert curves[0][0]["validation_loss"] == pytest.approx(curves[1][0]["validation_loss"], rel=1e-5)
+    assert curves[0][0]["validation_loss"] == pytest.approx(
+        curves[1][0]["validation_loss"], rel=1e-5
+    )
     assert "point" not in second and set(first["point"]) == set(found["point"])
-    assert first["point"]["validation_loss"]["value"] == pytest.approx(found["point"]["validation_loss"]["value"], rel=1e-5)
+    assert first["point"]["validation_loss"]["value"] == pytest.approx(
+        found["point"]["validation_loss"]["value"], rel=1e-5
+    )
     assert len(list(folder.glob("point-*.json"))) == 1

@@ -1,4 +1,5 @@
-"""`fulcrum train` on two processes: the run of one process, checkpoints that either can go on from, agreed ends."""
+"""`fulcrum train` on two processes: the run of one process, checkpoints that either can go on from,
+agreed ends."""
 
 import json
 import os
@@ -24,7 +25,8 @@ from train_world import CODEC, FEW, IMAGES, MUON, order  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("train_world.py")
 ADAMW = "spark + ema(every=2)"
-NEAR = {ADAMW: 5e-5, MUON: 1e-4, CODEC: 1e-4}  # of the way from the start: see `apart`; 9e-6, 1.3e-5, 1.6e-5 seen
+# of the way from the start: see `apart`; 9e-6, 1.3e-5, 1.6e-5 seen
+NEAR = {ADAMW: 5e-5, MUON: 1e-4, CODEC: 1e-4}
 LENGTH = {ADAMW: IMAGES, MUON: FEW, CODEC: 24}
 
 
@@ -46,7 +48,9 @@ def stop_alone(wanted, at):
     """A single process, asked to stop after some images."""
 
     def observers(built, folder, state):
-        return [lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen.state.images == at else None]
+        return [
+            lambda seen: os.kill(os.getpid(), signal.SIGTERM) if seen.state.images == at else None
+        ]
 
     with pytest.raises(Interrupted):
         perform(wanted, quiet, observers)
@@ -54,7 +58,8 @@ def stop_alone(wanted, at):
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """(folder, what rank 0 saw, what rank 1 saw, runs of one process). The pair is spawned once for all tests."""
+    """(folder, what rank 0 saw, what rank 1 saw, runs of one process). The pair is spawned once for
+    all tests."""
     out = tmp_path_factory.mktemp("world")
     alone = {text: perform(asked(text, out / "alone"), quiet) for text in NEAR}
     stop_alone(asked(MUON, out / "begun_alone"), 24)
@@ -78,9 +83,13 @@ def parts(out, text, at=-1):
 
 
 def apart(found, expected, start):
-    """The largest distance of a tensor from what one process gives, over the way it has come from the start."""
+    """The largest distance of a tensor from what one process gives, over the way it has come from
+    the start."""
     assert found.keys() == expected.keys()
-    return max(((found[name] - value).norm() / (value - start[name]).norm()).item() for name, value in expected.items())
+    return max(
+        ((found[name] - value).norm() / (value - start[name]).norm()).item()
+        for name, value in expected.items()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +103,10 @@ def beginning():
 @pytest.mark.parametrize(("name", "text"), [("adamw", ADAMW), ("muon", MUON), ("codec", CODEC)])
 def test_two_processes_train_what_one_does(world, beginning, name, text):
     out, first, second, _ = world
-    assert first[name].get("code", 0) == second[name].get("code", 0) == 0 and "error" not in first[name], first[name]
+    assert (
+        first[name].get("code", 0) == second[name].get("code", 0) == 0
+        and "error" not in first[name]
+    ), first[name]
     found, expected = parts(out / "pair", text), parts(out / "alone", text)
     assert apart(found["model"], expected["model"], beginning) < NEAR[text]
     for name in ("model", "optimizer", "average"):
@@ -109,7 +121,10 @@ def test_weights_are_close_in_themselves_too(world):
     """What "equal" means in fp32 after ten steps of AdamW: 1e-5 of a weight tensor's size."""
     out, *_ = world
     found, expected = parts(out / "pair", ADAMW)["model"], parts(out / "alone", ADAMW)["model"]
-    far = {name: ((found[name] - value).norm() / value.norm()).item() for name, value in expected.items()}
+    far = {
+        name: ((found[name] - value).norm() / value.norm()).item()
+        for name, value in expected.items()
+    }
     assert max(far.values()) < 1e-5, max(far, key=far.get)
 
 
@@ -119,12 +134,18 @@ def test_only_the_first_process_speaks_and_writes(world):
     assert second["adamw"]["out"] == "" and result["images"] == IMAGES
     folder = out / "pair" / result["key"]
     record = [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
-    single = [json.loads(line) for line in (out / "alone" / result["key"] / "record.jsonl").read_text().splitlines()]
+    single = [
+        json.loads(line)
+        for line in (out / "alone" / result["key"] / "record.jsonl").read_text().splitlines()
+    ]
     assert [line["images"] for line in record] == [line["images"] for line in single]
     for line, other in zip(record, single, strict=True):
         assert line["loss"] == pytest.approx(other["loss"], rel=1e-4)
         assert line["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-3)
-    assert sorted(path.name for path in (folder / "previews").iterdir()) and (folder / "curve.jsonl").is_file()
+    assert (
+        sorted(path.name for path in (folder / "previews").iterdir())
+        and (folder / "curve.jsonl").is_file()
+    )
     assert not list(folder.glob("**/.*.writing")) and result["key"] == alone[ADAMW]["key"]
 
 
@@ -136,22 +157,44 @@ def test_a_finished_run_is_not_run_again(world):
 
 def test_a_run_begun_by_one_process_is_finished_by_two(world, beginning):
     out, first, second, _ = world
-    assert first["goes_on"]["result"]["weights_sha256"] == second["goes_on"]["result"]["weights_sha256"]
+    assert (
+        first["goes_on"]["result"]["weights_sha256"]
+        == second["goes_on"]["result"]["weights_sha256"]
+    )
     said = "\n".join(first["goes_on"]["said"])
     assert "processes: 1 -> 2" in said and "resumed at 24 images" in said
-    assert apart(parts(out / "begun_alone", MUON)["model"], parts(out / "alone", MUON)["model"], beginning) < NEAR[MUON]
+    assert (
+        apart(
+            parts(out / "begun_alone", MUON)["model"],
+            parts(out / "alone", MUON)["model"],
+            beginning,
+        )
+        < NEAR[MUON]
+    )
 
 
 def test_a_run_begun_by_two_stops_together_and_is_finished_by_one(world, beginning):
     out, first, second, _ = world
     for seen in (first, second):  # only rank 1 got the signal
-        assert seen["stopped"]["error"] == "Interrupted" and "stopped at 24 of 40 images" in seen["stopped"]["message"]
+        assert (
+            seen["stopped"]["error"] == "Interrupted"
+            and "stopped at 24 of 40 images" in seen["stopped"]["message"]
+        )
         assert seen["stopped"]["code"] == REQUEUE
     said = []
     result = perform(asked(MUON, out / "begun_together"), said.append)
-    assert any("processes: 2 -> 1" in line for line in said) and any("resumed at 24 images" in line for line in said)
+    assert any("processes: 2 -> 1" in line for line in said) and any(
+        "resumed at 24 images" in line for line in said
+    )
     assert result["images"] == FEW
-    assert apart(parts(out / "begun_together", MUON)["model"], parts(out / "alone", MUON)["model"], beginning) < NEAR[MUON]
+    assert (
+        apart(
+            parts(out / "begun_together", MUON)["model"],
+            parts(out / "alone", MUON)["model"],
+            beginning,
+        )
+        < NEAR[MUON]
+    )
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_made(world):
@@ -164,22 +207,35 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_made(world)
 def test_a_step_that_is_not_finite_on_one_process_stops_or_is_skipped_by_all(world):
     _, first, second, _ = world
     for seen in (first, second):
-        assert seen["not_finite"]["error"] == "TrainingFailed" and "8 images is not finite" in seen["not_finite"]["message"]
+        assert (
+            seen["not_finite"]["error"] == "TrainingFailed"
+            and "8 images is not finite" in seen["not_finite"]["message"]
+        )
         assert seen["skipped"]["result"]["skipped"] == 2
 
 
 def test_an_error_on_one_process_ends_all(world):
     out, first, second, _ = world
     assert second["failed"]["message"] == "rank 1 has had enough"
-    assert first["failed"]["error"] == "RankLost" and "rank 0 of 2 lost another process" in first["failed"]["message"]
-    assert "rank 1 of 2" in first["failed"]["message"] and "rank 1 has had enough" in first["failed"]["message"]
+    assert (
+        first["failed"]["error"] == "RankLost"
+        and "rank 0 of 2 lost another process" in first["failed"]["message"]
+    )
+    assert (
+        "rank 1 of 2" in first["failed"]["message"]
+        and "rank 1 has had enough" in first["failed"]["message"]
+    )
 
 
 def test_a_batch_in_several_passes_is_the_same_sum(world, beginning):
-    """Every block runs more than once before its backward: FSDP2 must not lose a part of the gradient."""
+    """Every block runs more than once before its backward: FSDP2 must not lose a part of the
+    gradient."""
     out, first, _, _ = world
     assert first["passes"]["result"]["images"] == FEW
-    assert apart(parts(out / "passes", MUON)["model"], parts(out / "alone", MUON)["model"], beginning) < NEAR[MUON]
+    assert (
+        apart(parts(out / "passes", MUON)["model"], parts(out / "alone", MUON)["model"], beginning)
+        < NEAR[MUON]
+    )
 
 
 def test_shards_are_rounded_as_the_whole(world):

@@ -1,4 +1,5 @@
-"""One process equals two: gradients, norms, Muon's updates; each matrix orthogonalised once per world."""
+"""One process equals two: gradients, norms, Muon's updates; each matrix orthogonalised once per
+world."""
 
 import json
 import os
@@ -15,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
-MUON_TOLERANCE = 1e-4  # of the change: Newton-Schulz amplifies the 1e-7 of another order of sums a hundredfold
+# of the change: Newton-Schulz amplifies the 1e-7 of another order of sums a hundredfold
+MUON_TOLERANCE = 1e-4
 
 
 class Seen(NamedTuple):
@@ -34,18 +36,31 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory) -> tuple[Seen, Seen, Seen]:
-    """The same training alone and in a world of two: (alone, rank 0, rank 1). Spawned once for all tests."""
+    """The same training alone and in a world of two: (alone, rank 0, rank 1). Spawned once for all
+    tests."""
     out = tmp_path_factory.mktemp("ranks")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    quiet = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    quiet = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
     quiet |= {"OMP_NUM_THREADS": "1"}
     pair = quiet | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    settings = [quiet, pair | {"RANK": "0", "LOCAL_RANK": "0"}, pair | {"RANK": "1", "LOCAL_RANK": "1"}]
+    settings = [
+        quiet,
+        pair | {"RANK": "0", "LOCAL_RANK": "0"},
+        pair | {"RANK": "1", "LOCAL_RANK": "1"},
+    ]
     running = [
         subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(out)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, str(SCRIPT), str(out)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for env in settings
     ]
@@ -68,7 +83,10 @@ def apart(a: Tensor, b: Tensor, size: Tensor) -> float:
 
 def test_keyed_initialisation_is_the_same_in_shards(worlds) -> None:
     alone, first, _ = worlds
-    assert all(torch.equal(tensor, first.part("start")[name]) for name, tensor in alone.part("start").items())
+    assert all(
+        torch.equal(tensor, first.part("start")[name])
+        for name, tensor in alone.part("start").items()
+    )
 
 
 @pytest.mark.parametrize("variant", ["gradient", "accumulated", "recomputed", "compiled", "both"])
@@ -83,7 +101,10 @@ def test_gradients_of_step_one_agree(worlds, variant: str) -> None:
 
 def test_recomputing_changes_no_bit(worlds) -> None:
     for seen in worlds:
-        assert all(torch.equal(t, seen.part("recomputed")[name]) for name, t in seen.part("gradient").items())
+        assert all(
+            torch.equal(t, seen.part("recomputed")[name])
+            for name, t in seen.part("gradient").items()
+        )
 
 
 @pytest.mark.parametrize("how", ["", "_accumulated"])
@@ -98,7 +119,8 @@ def test_gathering_matrices_in_bf16_changes_no_bit(worlds, how: str) -> None:
 
 @pytest.mark.parametrize("variant", ["compiled", "both"])
 def test_one_graph_serves_all_blocks_and_captions_sharded_or_not(worlds, variant: str) -> None:
-    """FSDP2 hands a block tensors of its own: what is said of them before is lost, and every length was compiled anew."""
+    """FSDP2 hands a block tensors of its own: what is said of them before is lost, and every length
+    was compiled anew."""
     for seen in worlds:
         assert seen.facts["graphs/recomputed"] == 0
         assert len(set(seen.facts[f"words/{variant}"])) == 3
@@ -110,12 +132,17 @@ def test_weights_and_gradients_are_exchanged_in_parts(worlds) -> None:
     for seen in worlds[1:]:
         assert seen.facts["same_parts"] == [True, True, True]
         asked, held = seen.facts["exchanged"], seen.facts["exchanged"]["held"]
-        assert held <= asked["SumParts"] <= 1.2 * held, "gradients of sharded weights went another way"  # rows are padded
-        assert 2 * held <= asked["GatherParts"] <= 2.4 * held  # for the forward, and again for the backward
+        # rows are padded
+        assert held <= asked["SumParts"] <= 1.2 * held, (
+            "gradients of sharded weights went another way"
+        )
+        # for the forward, and again for the backward
+        assert 2 * held <= asked["GatherParts"] <= 2.4 * held
 
 
 def test_a_small_models_weights_are_gathered_once_for_a_forward_and_its_backward(worlds) -> None:
-    """And again twice afterwards: a forward without a backward must let go. What the root gathers it always lets go."""
+    """And again twice afterwards: a forward without a backward must let go. What the root gathers
+    it always lets go."""
     for seen in worlds[1:]:
         held, (once, twice) = seen.facts["exchanged"]["held"], seen.facts["gathered"]
         assert twice == seen.facts["exchanged"]["GatherParts"] and held <= once < 0.75 * twice
@@ -133,15 +160,22 @@ def test_loss_and_norm_are_those_of_the_global_batch(worlds) -> None:
         assert facts["loss"] == pytest.approx(alone["loss"], rel=1e-6)
         assert facts["norm"] == pytest.approx(alone["norm"], rel=1e-5)
     gradients = worlds[0].part("gradient").values()
-    assert alone["norm"] == pytest.approx(torch.stack([g.norm() for g in gradients]).norm().item(), rel=1e-5)
-    assert alone["norm"] > 0.05 and all(facts["clipped"] == pytest.approx(0.05, rel=1e-4) for facts in (alone, *ranks))
+    assert alone["norm"] == pytest.approx(
+        torch.stack([g.norm() for g in gradients]).norm().item(), rel=1e-5
+    )
+    assert alone["norm"] > 0.05 and all(
+        facts["clipped"] == pytest.approx(0.05, rel=1e-4) for facts in (alone, *ranks)
+    )
 
 
 @pytest.mark.parametrize("when", ["weight1", "weight3"])
 def test_updates_agree(worlds, when: str) -> None:
     alone, first, _ = worlds
     start, expected, found = alone.part("start"), alone.part(when), first.part(when)
-    worst = max((apart(tensor, found[name], tensor - start[name]), name) for name, tensor in expected.items())
+    worst = max(
+        (apart(tensor, found[name], tensor - start[name]), name)
+        for name, tensor in expected.items()
+    )
     assert worst[0] <= MUON_TOLERANCE, worst
 
 
@@ -162,7 +196,10 @@ def test_each_rank_holds_about_half(worlds) -> None:
 def test_state_is_saved_whole_and_loaded_into_shards(worlds) -> None:
     alone, first, second = worlds
     assert alone.part("state").keys() == first.part("state").keys()
-    assert all(tensor.shape == first.part("state")[name].shape for name, tensor in alone.part("state").items())
+    assert all(
+        tensor.shape == first.part("state")[name].shape
+        for name, tensor in alone.part("state").items()
+    )
     assert all(seen.facts["reloaded"] for seen in worlds)
     assert first.facts["stalled"] == second.facts["stalled"]
     assert first.facts["stalled"][1] == pytest.approx(alone.facts["stalled"][1], rel=1e-3)

@@ -1,4 +1,5 @@
-"""One rank of two, run as a script by test_train_world.py: real commands and sessions, one after the other.
+"""One rank of two, run as a script by test_train_world.py: real commands and sessions, one after
+the other.
 
 python train_world.py OUT PORT PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
 """
@@ -42,12 +43,14 @@ TINY = (
     "data.source.count=64",
     "data.source.max_objects=2",
     "sample.steps=2",
-    "optim.rule.eps=1e-5",  # smooth: with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    # smooth: with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    "optim.rule.eps=1e-5",
 )
 IMAGES, FEW = 80, 40  # ten steps, and five
 MUON = "spark + muon + ema(every=2)"
 CODEC = "spark + repa + end_to_end_codec"  # a term with weights, and weights that all ranks hold
-FINER = "optim.rule.eps=1e-6"  # the codec's gradients are a hundred times smaller; with 1e-7 rounding turned one of them
+# the codec's gradients are a hundred times smaller; with 1e-7 rounding turned one of them
+FINER = "optim.rule.eps=1e-6"
 RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -72,7 +75,8 @@ def command(text: str, out: Path, *settings: str) -> dict:
 
 
 def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> dict:
-    """A session in which rank 1 does something after `at` images; its four rows go through the blocks in `passes`."""
+    """A session in which rank 1 does something after `at` images; its four rows go through the
+    blocks in `passes`."""
     room.CACHED_TOKENS = 16 * 4 // passes
     said: list[str] = []
 
@@ -87,7 +91,12 @@ def session(asked: Order, at: int | None = None, act=None, passes: int = 1) -> d
         with start(timeout=60.0) as ranks:
             return {"result": perform(asked, said.append, observers, ranks), "said": said}
     except FulcrumError as error:
-        return {"error": type(error).__name__, "message": str(error), "said": said, "code": error.exit_code}
+        return {
+            "error": type(error).__name__,
+            "message": str(error),
+            "said": said,
+            "code": error.exit_code,
+        }
 
 
 def stop(seen) -> None:
@@ -104,13 +113,16 @@ def fail(seen) -> None:
 
 
 def rounding() -> dict:
-    """Shards of an odd number of rows, rounded at random, are the shards of the whole rounded at random."""
+    """Shards of an odd number of rows, rounded at random, are the shards of the whole rounded at
+    random."""
     from torch.distributed.tensor import Shard, distribute_tensor
 
     whole = torch.randn(61, 7, generator=torch.Generator().manual_seed(0))
     store = StoredWeights(torch.bfloat16, seed=3)
     with start(timeout=60.0) as ranks:
-        parts = distribute_tensor(whole.clone(), device_mesh("fsdp", ranks), [Shard(0)], src_data_rank=None)
+        parts = distribute_tensor(
+            whole.clone(), device_mesh("fsdp", ranks), [Shard(0)], src_data_rank=None
+        )
         store.keep({"w": whole}, at=8)
         store.keep({"w": parts}, at=8)
         return {"same": torch.equal(parts.full_tensor(), whole), "local": parts.to_local().shape[0]}
@@ -145,6 +157,7 @@ def run(out: Path, ports: list[str]) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    preview.LOOKS, run_evaluation.VALIDATION, run_evaluation.REFERENCE = 1, 64, 64  # the same acts, fewer pictures
+    # the same acts, fewer pictures
+    preview.LOOKS, run_evaluation.VALIDATION, run_evaluation.REFERENCE = 1, 64, 64
     place = Path(sys.argv[1])
     (place / f"{RANK}.json").write_text(json.dumps(run(place, sys.argv[2:])))

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 
 from fulcrum.spec.errors import RunFailed
 from fulcrum.training.dist import shard as cpu_exchange
-from fulcrum.training.dist.collectives import average_gradients, clip, device_mesh, mean, total, whole
+from fulcrum.training.dist.collectives import (
+    average_gradients,
+    clip,
+    device_mesh,
+    mean,
+    total,
+    whole,
+)
 from fulcrum.training.dist.matrix_owners import Owners
 from fulcrum.training.dist.ranks import Ranks, start
 from fulcrum.training.dist.shard import GatherParts, SumParts, held_gathered, prepare, sum_gradients
@@ -30,7 +37,8 @@ from fulcrum.training.optim.muon import Muon, orthogonalise, undealt
 from fulcrum.training.optim.optimizers import AdamW, Joint, groups, local
 
 warnings.simplefilter("error")
-warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")  # Dynamo looks itself
+# Dynamo looks itself
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf")
 graphs: list[int] = []  # sizes of what Dynamo handed to the compiler
 ROWS, RULE = 8, {"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}
 
@@ -42,7 +50,14 @@ class Toy(nn.Module):
         super().__init__()
         # Odd on purpose: 61 rows of the MLP and 15 of the head are shared unevenly by two ranks.
         self.backbone = Backbone(
-            channels=15, patch=1, width=20, depth=2, heads=1, text_width=6, mlp_ratio=3.05, compute=compute
+            channels=15,
+            patch=1,
+            width=20,
+            depth=2,
+            heads=1,
+            text_width=6,
+            mlp_ratio=3.05,
+            compute=compute,
         )
 
     def forward(self, x: Tensor, t: Tensor, text: Tensor, mask: Tensor, target: Tensor) -> Tensor:
@@ -51,9 +66,12 @@ class Toy(nn.Module):
 
 
 def initial(name: str, shape: torch.Size) -> Tensor:
-    """Random everywhere, the zero-initialised parts too: a zero gate would hide half of the gradients."""
+    """Random everywhere, the zero-initialised parts too: a zero gate would hide half of the
+    gradients."""
     generator = torch.Generator().manual_seed(sum(name.encode()) * 7919)
-    return torch.randn(shape, generator=generator) * 0.2 + (1.0 if name.endswith("norm.weight") else 0.0)
+    return torch.randn(shape, generator=generator) * 0.2 + (
+        1.0 if name.endswith("norm.weight") else 0.0
+    )
 
 
 def data(step: int) -> list[Tensor]:
@@ -68,7 +86,12 @@ def data(step: int) -> list[Tensor]:
     ]
 
 
-def build(ranks: Ranks, gather: torch.dtype = torch.float32, compute: torch.dtype = torch.float32, **options) -> Toy:
+def build(
+    ranks: Ranks,
+    gather: torch.dtype = torch.float32,
+    compute: torch.dtype = torch.float32,
+    **options,
+) -> Toy:
     with torch.device("meta"):
         toy = Toy(compute)
 
@@ -107,7 +130,8 @@ def gradients(toy: Toy) -> dict[str, Tensor]:
 
 
 def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
-    """Step one's gradients, then three updates of Muon and AdamW; a reload of the full state into the shards."""
+    """Step one's gradients, then three updates of Muon and AdamW; a reload of the full state into
+    the shards."""
     toy = build(ranks)
     calls: list[list[str]] = []
 
@@ -118,7 +142,10 @@ def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     muon_room.orthogonalise = counted
     dealt = groups(toy.named_parameters(), roles(toy), RULE)
     deal = Owners(ranks) if ranks.size > 1 else undealt
-    rule = Joint([Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2, eps=1e-5)])  # smooth
+    # smooth
+    rule = Joint(
+        [Muon(dealt["muon"], lr=1e-2, deal=deal), AdamW(dealt["adamw"], lr=1e-2, eps=1e-5)]
+    )
     seen |= collect("start", dict(toy.named_parameters()))
     for step in range(3):
         loss = backward(toy, ranks, step)
@@ -140,7 +167,9 @@ def train(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
     seen |= saved
     full = {name.removeprefix("state/"): tensor for name, tensor in saved.items()}
     rule.load({name: tensor + 1 for name, tensor in full.items()})
-    facts["reloaded"] = all(torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items())
+    facts["reloaded"] = all(
+        torch.equal(whole(tensor), full[name] + 1) for name, tensor in rule.state().items()
+    )
     if ranks.size > 1:
         facts["local_elements"] = sum(local(p).numel() for p in toy.parameters())
         facts["all_elements"] = sum(p.numel() for p in toy.parameters())
@@ -162,7 +191,9 @@ def variants(ranks: Ranks, seen: dict[str, Tensor], facts: dict) -> None:
         loss = backward(toy, ranks, 0, micro)
         seen |= collect(name, gradients(toy)) | {f"loss/{name}": loss}
         if "compile" in options:  # captions of other lengths
-            facts[f"words/{name}"] = [int(data(step)[3][ranks.rows(ROWS)].sum()) for step in (0, 3, 5)]
+            facts[f"words/{name}"] = [
+                int(data(step)[3][ranks.rows(ROWS)].sum()) for step in (0, 3, 5)
+            ]
             for step in (3, 5):
                 backward(toy, ranks, step, micro)
         facts[f"graphs/{name}"] = len(graphs)
@@ -191,7 +222,9 @@ def exchange(ranks: Ranks, facts: dict) -> None:
         kind.__call__ = counted_by(kind.__call__, kind.__name__, asked)
     toy = build(ranks)
     backward(toy, ranks, 0)
-    facts["exchanged"] = asked | {"held": sum(local(p).numel() for p in toy.parameters() if p.ndim > 1)}
+    facts["exchanged"] = asked | {
+        "held": sum(local(p).numel() for p in toy.parameters() if p.ndim > 1)
+    }
     before, gathered = {name: p.grad.clone() for name, p in toy.named_parameters()}, list[int]()
     for hold in (True, False):
         asked.clear()
@@ -245,7 +278,9 @@ def main(out: Path) -> None:
             lonely_barrier(ranks, facts)
     facts["left"] = not torch.distributed.is_initialized()
     name = f"{facts['size']}_{facts['rank']}"
-    save_file({key: tensor.contiguous() for key, tensor in seen.items()}, out / f"{name}.safetensors")
+    save_file(
+        {key: tensor.contiguous() for key, tensor in seen.items()}, out / f"{name}.safetensors"
+    )
     (out / f"{name}.json").write_text(json.dumps(facts))
 
 

@@ -1,4 +1,5 @@
-"""The caches: what comes back is what was encoded; damage, other inputs and two writers are handled."""
+"""The caches: what comes back is what was encoded; damage, other inputs and two writers are
+handled."""
 
 import json
 import time
@@ -51,12 +52,16 @@ def test_the_second_time_nothing_is_encoded(tmp_path: Path, codec: KLCodec) -> N
     assert not again and torch.equal(first.rows(np.arange(300)), second.rows(np.arange(300)))
 
 
-def test_chunks_that_are_made_side_by_side_are_the_same(tmp_path: Path, codec: KLCodec, text: WorldText) -> None:
+def test_chunks_that_are_made_side_by_side_are_the_same(
+    tmp_path: Path, codec: KLCodec, text: WorldText
+) -> None:
     source, inside = WorldSource("validation", "synthetic", 32, 900), torch.get_num_threads()
     alone, abreast = Cache(tmp_path / "alone"), Cache(tmp_path / "abreast")
     abreast.threads = 3
     ids = np.arange(900)
-    assert torch.equal(alone.latents(source, codec).rows(ids), abreast.latents(source, codec).rows(ids))
+    assert torch.equal(
+        alone.latents(source, codec).rows(ids), abreast.latents(source, codec).rows(ids)
+    )
     one, other = (cache.texts(source, LONG, text).rows(ids) for cache in (alone, abreast))
     assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
     assert torch.get_num_threads() == inside
@@ -102,12 +107,18 @@ def test_texts_come_back_within_half_precision(tmp_path: Path, text: WorldText) 
     assert 0 < error < 4e-3  # unit variance: fp16 keeps 11 bits of values up to 8
     assert (emb - wanted).square().mean().sqrt() < 5e-4
     longer, kept = cache.rows(ids, cache.longest)
-    assert torch.equal(longer[:, : emb.shape[1]], emb) and kept.sum() == mask.sum() and (longer[~kept] == 0).all()
+    assert (
+        torch.equal(longer[:, : emb.shape[1]], emb)
+        and kept.sum() == mask.sum()
+        and (longer[~kept] == 0).all()
+    )
     with pytest.raises(ValueError, match="pass length >="):
         cache.rows(ids, 3)
 
 
-def test_another_source_style_or_network_is_another_entry(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+def test_another_source_style_or_network_is_another_entry(
+    tmp_path: Path, text: WorldText, codec: KLCodec
+) -> None:
     cache = Cache(tmp_path)
     small = WorldSource("validation", "synthetic", 32, 20)
     cache.texts(small, LONG, text)
@@ -118,7 +129,9 @@ def test_another_source_style_or_network_is_another_entry(tmp_path: Path, text: 
     cache.latents(small, codec)
     cache.latents(small, other)
     cache.latents(WorldSource("validation", "real", 32, 20), codec)
-    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 6, "a mix reads the entries of its styles, and has none"
+    assert len([p for p in tmp_path.iterdir() if p.is_dir()]) == 6, (
+        "a mix reads the entries of its styles, and has none"
+    )
 
 
 def test_the_network_hash_sees_one_weight(codec: KLCodec) -> None:
@@ -133,9 +146,12 @@ def test_the_network_hash_sees_one_weight(codec: KLCodec) -> None:
 def test_a_network_is_hashed_once_until_a_weight_changes(
     tmp_path: Path, text: WorldText, codec: KLCodec, monkeypatch
 ) -> None:
-    """Two styles, latents, and the same again: as a start asks for training, agreement and the held-out loss."""
+    """Two styles, latents, and the same again: as a start asks for training, agreement and the
+    held-out loss."""
     counted, plain, own = [], hash_room._content, KLCodec(**codec.config)
-    monkeypatch.setattr(hash_room, "_content", lambda head, weights: counted.append(head) or plain(head, weights))
+    monkeypatch.setattr(
+        hash_room, "_content", lambda head, weights: counted.append(head) or plain(head, weights)
+    )
     monkeypatch.setattr(hash_room, "_hashed", WeakKeyDictionary())
     cache, small = Cache(tmp_path), WorldSource("validation", "synthetic", 32, 20)
     for _ in range(3):
@@ -143,7 +159,10 @@ def test_a_network_is_hashed_once_until_a_weight_changes(
         cache.latents(small, own)
     assert len(counted) == 2, "the text encoder once, the codec once"
     before = network_hash(own)
-    for change in (lambda weight: weight.add_(1e-3), lambda weight: weight.set_(weight.clone() + 1.0)):
+    for change in (
+        lambda weight: weight.add_(1e-3),
+        lambda weight: weight.set_(weight.clone() + 1.0),
+    ):
         with torch.no_grad():
             change(next(own.parameters()))
         assert network_hash(own) != before
@@ -190,7 +209,9 @@ def test_truncation_and_a_changed_header_are_found(tmp_path: Path, codec: KLCode
         Cache(tmp_path).latents(SOURCE, codec)
 
 
-def test_the_encoder_gives_batches_by_position(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+def test_the_encoder_gives_batches_by_position(
+    tmp_path: Path, text: WorldText, codec: KLCodec
+) -> None:
     encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path))
     batch = encoder.at(290, 20)  # across the border of an epoch
     assert batch.x0.shape == (20, 8, 8, 8)
@@ -210,14 +231,23 @@ def test_teacher_tokens_come_back_within_half_precision(tmp_path: Path) -> None:
     torch.testing.assert_close(tokens, wanted, atol=4e-3, rtol=1e-3)
 
 
-def test_dropped_rows_become_the_empty_prompt(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
+def test_dropped_rows_become_the_empty_prompt(
+    tmp_path: Path, text: WorldText, codec: KLCodec
+) -> None:
     batch = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path)).at(0, 4)
     dropped = batch.text.with_dropped(torch.tensor([True, False, True, False]))
     empty, _ = text.encode([""])
-    assert dropped.mask.sum(1).tolist() == [1, int(batch.text.mask[1].sum()), 1, int(batch.text.mask[3].sum())]
+    assert dropped.mask.sum(1).tolist() == [
+        1,
+        int(batch.text.mask[1].sum()),
+        1,
+        int(batch.text.mask[3].sum()),
+    ]
     torch.testing.assert_close(dropped.emb[0, :1], empty[0], atol=4e-3, rtol=0)
     assert (dropped.emb[0, 1:] == 0).all() and torch.equal(dropped.emb[1], batch.text.emb[1])
-    assert torch.equal(batch.text.with_dropped(torch.zeros(4, dtype=torch.bool)).emb, batch.text.emb)
+    assert torch.equal(
+        batch.text.with_dropped(torch.zeros(4, dtype=torch.bool)).emb, batch.text.emb
+    )
 
 
 def test_as_many_tokens_are_told_as_may_be_real_whatever_is_dropped() -> None:
@@ -231,11 +261,14 @@ def test_as_many_tokens_are_told_as_may_be_real_whatever_is_dropped() -> None:
         assert int(dropped.mask.sum()) <= dropped.most == text.most
     assert text.most - 256 < int(lengths.clamp(min=3).sum()) and text.most % 256 == 0
     assert most_tokens(mask[:2], 3) == 120, "a step is more than two texts have"
-    assert most_tokens(torch.ones(32, 1, dtype=torch.bool), 1) == 32, "and more than there are places"
+    assert most_tokens(torch.ones(32, 1, dtype=torch.bool), 1) == 32, (
+        "and more than there are places"
+    )
 
 
 def test_rows_come_fast(tmp_path: Path, text: WorldText, codec: KLCodec) -> None:
-    """5,000 rows/s on a quiet core; the bound here leaves room for a busy machine (process time, not wall time)."""
+    """5,000 rows/s on a quiet core; the bound here leaves room for a busy machine (process time,
+    not wall time)."""
     encoder = Encoder(SOURCE, LONG, 7, codec, text, Cache(tmp_path))
     encoder.at(0, 128)
     begin = time.process_time()

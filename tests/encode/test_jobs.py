@@ -1,4 +1,5 @@
-"""Jobs of the cache: what a killed process left is used, damage is not, and any split gives the same."""
+"""Jobs of the cache: what a killed process left is used, damage is not, and any split gives the
+same."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""The hash of a network is remembered, and made again whenever a weight is another: however it was written."""
+"""The hash of a network is remembered, and made again whenever a weight is another: however it was
+written."""
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ WAYS = {
     "in the order of its rows": lambda weight: weight.data.copy_(weight.data.flip(0)),
     "in two signs": lambda weight: weight.data.view(-1)[1:4:2].neg_(),
     "in all signs": lambda weight: weight.data.neg_(),
-    "in its last bit": lambda weight: weight.data.view(-1)[-1:].view(torch.uint8)[:1].bitwise_xor_(1),
+    "in its last bit": lambda weight: (
+        weight.data.view(-1)[-1:].view(torch.uint8)[:1].bitwise_xor_(1)
+    ),
     "by an optimizer": lambda weight: weight.data.sub_(1e-7 * weight.data),
 }
 
@@ -32,7 +35,9 @@ def test_a_weight_that_changes_is_seen_however_it_is_written(way, dtype):
     WAYS[way](one[0].weight)
     other = network(dtype)
     other.load_state_dict(one.state_dict())
-    assert network_hash(one) == network_hash(other) != before, "the name of the network that it is now"
+    assert network_hash(one) == network_hash(other) != before, (
+        "the name of the network that it is now"
+    )
 
 
 @pytest.mark.parametrize("count", [1, 65535, 65536, 131075])

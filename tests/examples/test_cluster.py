@@ -1,4 +1,5 @@
-"""The jobs under examples/cluster: bash reads them, their commands exist, and each exit code has the right consequence."""
+"""The jobs under examples/cluster: bash reads them, their commands exist, and each exit code has
+the right consequence."""
 
 import os
 import re
@@ -40,11 +41,19 @@ def test_bash_can_read_it(script):
 @pytest.mark.parametrize("script", SCRIPTS, ids=ids)
 def test_its_commands_and_options_exist(script):
     lines = [line for line in script.read_text().splitlines() if not line.startswith("#")]
-    calls = [found for line in lines for found in re.findall(r"\bfulcrum (study run|train|encode)\b(.*)", line)]
+    calls = [
+        found
+        for line in lines
+        for found in re.findall(r"\bfulcrum (study run|train|encode)\b(.*)", line)
+    ]
     assert calls or script.name == "rank.sh"
     for name, rest in calls:
-        known = {option for one in COMMANDS[name].params for option in (*one.opts, *one.secondary_opts)}
-        assert not [option for option in re.findall(r"(?<!\S)--[\w-]+", rest) if option not in known], rest
+        known = {
+            option for one in COMMANDS[name].params for option in (*one.opts, *one.secondary_opts)
+        }
+        assert not [
+            option for option in re.findall(r"(?<!\S)--[\w-]+", rest) if option not in known
+        ], rest
 
 
 @pytest.mark.parametrize("script", [path for path in SCRIPTS if path.suffix == ".sbatch"], ids=ids)
@@ -63,14 +72,24 @@ def test_the_readme_names_every_file():
 
 
 def job(script, tmp_path, code, restarts=0):
-    """A job run with stand-ins: srun starts two tasks and ends with `code`, scontrol writes down what it is asked."""
+    """A job run with stand-ins: srun starts two tasks and ends with `code`, scontrol writes down
+    what it is asked."""
     tools = tmp_path / "tools"
     tools.mkdir(exist_ok=True)
     stand_ins = {
-        "srun": 'while [ "${1#--}" != "$1" ]; do shift; done\n'
-        'for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_NTASKS=2 "$@"; done\n' + f"exit {code}\n",
-        "scontrol": f'echo "scontrol $*" >> {tmp_path}/asked\ncase "$1" in show) printf "node-a\\nnode-b\\n" ;; esac\n',
-        "fulcrum": f'echo "$1 ${{RANK:-}} ${{LOCAL_RANK:-}} ${{WORLD_SIZE:-}} $MASTER_ADDR $MASTER_PORT" >> {tmp_path}/ran',
+        "srun": (
+            'while [ "${1#--}" != "$1" ]; do shift; done\n'
+            'for task in 0 1; do SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_NTASKS=2 "$@"; done\n'
+            + f"exit {code}\n"
+        ),
+        "scontrol": (
+            f'echo "scontrol $*" >> {tmp_path}/asked\ncase "$1" in show) printf'
+            ' "node-a\\nnode-b\\n" ;; esac\n'
+        ),
+        "fulcrum": (
+            'echo "$1 ${RANK:-} ${LOCAL_RANK:-} ${WORLD_SIZE:-} $MASTER_ADDR $MASTER_PORT"'
+            f" >> {tmp_path}/ran"
+        ),
     }
     for name, text in stand_ins.items():
         (tools / name).write_text("#!/usr/bin/env bash\n" + text)
@@ -84,7 +103,9 @@ def job(script, tmp_path, code, restarts=0):
         "SLURM_RESTART_COUNT": str(restarts),
         "FULCRUM_JOBS": str(JOBS),
     }
-    done = subprocess.run(["bash", str(JOBS / script), "spark"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["bash", str(JOBS / script), "spark"], env=env, capture_output=True, text=True, timeout=60
+    )
     asked = tmp_path / "asked"
     ran = (tmp_path / "ran").read_text().splitlines()
     return done.returncode, asked.read_text() if asked.exists() else "", ran

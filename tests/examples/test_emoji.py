@@ -1,4 +1,5 @@
-"""Emoji from packages: found in folders and tars, drawn, captioned by their pixels, concepts and a style held out."""
+"""Emoji from packages: found in folders and tars, drawn, captioned by their pixels, concepts and a
+style held out."""
 
 import json
 import shutil
@@ -29,7 +30,9 @@ def packages(tmp_path, monkeypatch):
 
 
 def test_names_become_icons_names():
-    assert [slug(one) for one in ("red apple", "one o’clock", "Piñata", "Mrs. Claus", "A&B “x”!")] == [
+    assert [
+        slug(one) for one in ("red apple", "one o’clock", "Piñata", "Mrs. Claus", "A&B “x”!")
+    ] == [
         "red-apple",
         "one-oclock",
         "pinata",
@@ -61,7 +64,12 @@ def test_packages_are_found_in_tars_in_folders_and_in_a_tar_of_tars(packages, tm
     [
         (lambda folder: (folder / "cldr-annotations-full-1.0.0.tgz").unlink(), "no annotations/en"),
         (lambda folder: [one.unlink() for one in folder.glob("iconify*")], "no icon set"),
-        (lambda folder: (folder / "iconify-json-noto-1.0.0.tgz").write_bytes(b"\x1f\x8b not a tar"), "cannot be read"),
+        (
+            lambda folder: (folder / "iconify-json-noto-1.0.0.tgz").write_bytes(
+                b"\x1f\x8b not a tar"
+            ),
+            "cannot be read",
+        ),
         (lambda folder: [one.unlink() for one in folder.glob("*moji-1*")], "only one style"),
     ],
 )
@@ -102,26 +110,38 @@ def test_svg_that_could_reach_outside_is_refused(danger):
 def test_every_sample_has_three_captions_or_a_reason(packages):
     reader = EmojiReader(packages, 16)
     given = list(reader)
-    assert reader.share() == 1 and [one.name for one in given] == [one.name for one in EmojiReader(packages, 16)]
+    assert reader.share() == 1 and [one.name for one in given] == [
+        one.name for one in EmojiReader(packages, 16)
+    ]
     kept = [one for one in given if one.data]
     reasons = {one.left for one in given if not one.data}
     assert len(kept) == 2 * 62 and not any(one.fault for one in given)
     assert len(reasons) == 3 and all(one.name.startswith(("noto/", "twemoji/")) for one in kept)
     apple = next(one for one in kept if one.name == "noto/red-apple")
-    assert apple.captions["short"] == ["red apple"] and apple.captions["medium"] == ["red apple: thing, apple"]
+    assert apple.captions["short"] == ["red apple"] and apple.captions["medium"] == [
+        "red apple: thing, apple"
+    ]
     assert apple.captions["long"] == [
         "red apple in the style of Noto, one of things and words (thing, apple). It is "
         "mostly red, of middle size, as wide as tall, symmetric."
     ]
-    assert reader.about()["held_out_style"] == "openmoji" and "openmoji" not in reader.about()["packages"]
+    assert (
+        reader.about()["held_out_style"] == "openmoji"
+        and "openmoji" not in reader.about()["packages"]
+    )
 
 
 def test_families_stay_on_one_side():
     assert family("man cook") == family("woman cook") == "cook"
-    assert family("one o’clock") == family("ten-thirty") == "hour" and family("person") == "a human being"
+    assert (
+        family("one o’clock") == family("ten-thirty") == "hour"
+        and family("person") == "a human being"
+    )
     assert family("left arrow") == family("right arrow")
     shares = np.unique([split_of(f"thing {n}") for n in range(3000)], return_counts=True)
-    assert dict(zip(*shares, strict=True)) == pytest.approx({"train": 2250, "validation": 300, "reference": 450}, rel=0.15)
+    assert dict(zip(*shares, strict=True)) == pytest.approx(
+        {"train": 2250, "validation": 300, "reference": 450}, rel=0.15
+    )
 
 
 def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path, capsys):
@@ -131,15 +151,21 @@ def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path, capsys):
 
     code, facts = command()
     ledger = facts["concepts"]["ledger"]
-    assert code == 0 and ledger["given"] == ledger["kept"] + ledger["dropped"] + ledger["quarantined"]
+    assert (
+        code == 0 and ledger["given"] == ledger["kept"] + ledger["dropped"] + ledger["quarantined"]
+    )
     assert facts["concepts"]["count"] == ledger["kept"]
     names = {}
     for folder in (tmp_path / "to", tmp_path / "to_style"):
         for split in ("train", "validation", "reference"):
             source = FolderSource(folder, split)
             index = np.arange(len(source))
-            names.setdefault(split, set()).update(map(family, source.prompts(Chooser(("short",)), index)))
-            styles = {one.split("style of ")[1].split(",")[0] for one in source.prompts(Chooser(), index)}
+            names.setdefault(split, set()).update(
+                map(family, source.prompts(Chooser(("short",)), index))
+            )
+            styles = {
+                one.split("style of ")[1].split(",")[0] for one in source.prompts(Chooser(), index)
+            }
             assert styles <= ({"Openmoji"} if folder.name == "to_style" else {"Noto", "Twemoji"})
     assert not names["train"] & names["reference"] and not names["train"] & names["validation"]
     card = json.loads((tmp_path / "to" / "card.json").read_text())
@@ -150,7 +176,9 @@ def test_the_import_holds_out_concepts_and_a_style(packages, tmp_path, capsys):
     assert command()[1]["style"]["count"] == facts["style"]["count"], "a kill between"
 
 
-def test_the_recipe_can_be_read_without_its_packages_and_its_key_asks_for_them(tmp_path, monkeypatch):
+def test_the_recipe_can_be_read_without_its_packages_and_its_key_asks_for_them(
+    tmp_path, monkeypatch
+):
     run = recipe()
     assert run.encode.text.path == MINILM and run.data.size == 64
     name = MINILM.removeprefix("pip:")
@@ -194,10 +222,18 @@ def test_colours_and_layout_are_what_is_there():
 def test_a_real_renderer_draws():
     pytest.importorskip("resvg_py", reason="pip install resvg-py draws SVG")
     icons = IconSet(
-        "noto", "Noto", "MIT", "1", {"x": {"body": '<path fill="#f00" d="M0 0h8v16h-8z"/>', "width": 8}}, (0, 0, 16, 16), {}
+        "noto",
+        "Noto",
+        "MIT",
+        "1",
+        {"x": {"body": '<path fill="#f00" d="M0 0h8v16h-8z"/>', "width": 8}},
+        (0, 0, 16, 16),
+        {},
     )
     drawn = draw(icons, "x", 32)
-    assert drawn[16, 16].tolist() == [255, 0, 0, 255] and drawn[16, [2, 29], 3].max() == 0, "centred in a square"
+    assert drawn[16, 16].tolist() == [255, 0, 0, 255] and drawn[16, [2, 29], 3].max() == 0, (
+        "centred in a square"
+    )
     icons.icons["x"]["body"] = "<path"
     with pytest.raises(ValueError, match="cannot be drawn"):
         draw(icons, "x", 32)

@@ -1,4 +1,5 @@
-"""The emoji plug-in from outside of the package: import, train and measure by its files alone, through public modules."""
+"""The emoji plug-in from outside of the package: import, train and measure by its files alone,
+through public modules."""
 
 import ast
 import json
@@ -45,12 +46,22 @@ class Letters(slots.TextFiller):
 
         return Encoder()
 '''
-TINY = ["model.width=32", "model.depth=2", "model.heads=2", "data.size=16", "sample.steps=2", "encode.text=letters"]
+TINY = [
+    "model.width=32",
+    "model.depth=2",
+    "model.heads=2",
+    "data.size=16",
+    "sample.steps=2",
+    "encode.text=letters",
+]
 
 
 def colours(number, style):
     """No two alike: a picture that comes twice is kept once, and the reference must hold 64."""
-    return f'<path fill="#{(number * 7919 + sum(map(ord, style)) * 104729) % 0xFFFFFF:06x}" d="M1 1h9v9h-9z"/>'
+    return (
+        f'<path fill="#{(number * 7919 + sum(map(ord, style)) * 104729) % 0xFFFFFF:06x}" d="M1'
+        ' 1h9v9h-9z"/>'
+    )
 
 
 def fulcrum(capsys, *words):
@@ -67,7 +78,10 @@ def imported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("emoji")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fake_emoji, "body", colours)
-        fake_emoji.write_packages(folder / "packages", ("noto", "twemoji", "fluent", "emojione", "old", "blob", "openmoji"))
+        fake_emoji.write_packages(
+            folder / "packages",
+            ("noto", "twemoji", "fluent", "emojione", "old", "blob", "openmoji"),
+        )
     (folder / "site").mkdir()
     (folder / "site" / "resvg_py.py").write_text(RENDERER)
     (folder / "letters.py").write_text(LETTERS)
@@ -86,11 +100,33 @@ def imported(tmp_path_factory):
 
 def trained(capsys, recipe, *settings):
     """Train a recipe of the example on 24 tiny pictures, then measure it."""
-    words = [word for setting in (*TINY, "data.source.path=emoji_16", *settings) for word in ("--set", setting)]
-    words += ["--with", EXAMPLE / "recipe.py", "--with", "letters.py", "--images", 24, "--no-compile"]
+    words = [
+        word
+        for setting in (*TINY, "data.source.path=emoji_16", *settings)
+        for word in ("--set", setting)
+    ]
+    words += [
+        "--with",
+        EXAMPLE / "recipe.py",
+        "--with",
+        "letters.py",
+        "--images",
+        24,
+        "--no-compile",
+    ]
     run = fulcrum(capsys, "train", recipe, *words, "--threads", 1, "--quiet", "--json")
     measured = fulcrum(
-        capsys, "measure", run["key"], "--with", "letters.py", "--samples", 64, "--threads", 1, "--quiet", "--json"
+        capsys,
+        "measure",
+        run["key"],
+        "--with",
+        "letters.py",
+        "--samples",
+        64,
+        "--threads",
+        1,
+        "--quiet",
+        "--json",
     )
     assert run["images"] == 24 and {"frechet", "mmd", "validation_loss"} <= set(measured["metrics"])
     return json.loads((Path(run["run"]) / "about.json").read_text())
@@ -100,16 +136,21 @@ def test_import_train_and_measure(imported, monkeypatch, capsys):
     monkeypatch.chdir(imported)
     about = trained(capsys, "emoji")
     assert about["run"]["data"]["source"]["path"].endswith("emoji_16")
-    assert [name.startswith("fulcrum_user_letters") for name in about["user_files"]] == [True], "the code that it runs"
+    assert [name.startswith("fulcrum_user_letters") for name in about["user_files"]] == [True], (
+        "the code that it runs"
+    )
 
 
 def test_a_codec_that_diffusers_wrote_is_trained_on_from_its_folder(imported, monkeypatch, capsys):
     diffusers = pytest.importorskip("diffusers", reason="the codec is one of diffusers' classes")
     monkeypatch.chdir(imported)
     levels = {
-        f"{half}_block_types": (f"{kind}Block2D",) * 3 for half, kind in (("down", "DownEncoder"), ("up", "UpDecoder"))
+        f"{half}_block_types": (f"{kind}Block2D",) * 3
+        for half, kind in (("down", "DownEncoder"), ("up", "UpDecoder"))
     }
-    codec = diffusers.AutoencoderKL(latent_channels=8, block_out_channels=(8, 8, 8), norm_num_groups=1, **levels)
+    codec = diffusers.AutoencoderKL(
+        latent_channels=8, block_out_channels=(8, 8, 8), norm_num_groups=1, **levels
+    )
     codec.save_pretrained("codec")
     about = trained(capsys, "emoji_latents", "budget.batch=8")
     assert about["run"]["encode"]["codec"]["path"].endswith("codec")
@@ -129,7 +170,13 @@ def test_the_plug_in_uses_public_modules_only():
     used = {}
     for path in EXAMPLE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in getattr(node, "names", [])]
+            names = (
+                [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else [one.name for one in getattr(node, "names", [])]
+            )
             if isinstance(node, ast.Import | ast.ImportFrom):
-                used.update({name: path.name for name in names if name and name.split(".")[0] == "fulcrum"})
+                used.update(
+                    {name: path.name for name in names if name and name.split(".")[0] == "fulcrum"}
+                )
     assert used and {name: file for name, file in used.items() if name not in public} == {}

@@ -1,4 +1,5 @@
-"""examples/notebook.ipynb: its very cells, in a small world; what each shows is what a notebook would show."""
+"""examples/notebook.ipynb: its very cells, in a small world; what each shows is what a notebook
+would show."""
 
 import ast
 import json
@@ -10,7 +11,14 @@ import pytest
 from tests.cells_here import all_here
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "budget.images=16", "data.source.count=64"]
+SMALL = [
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "budget.images=16",
+    "data.source.count=64",
+]
 SMALL += ["sample.steps=2"]
 
 
@@ -33,15 +41,23 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     all_here(monkeypatch)
     notebook = json.loads((ROOT / "examples/notebook.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    small = [cell.replace('settings = ["budget.images=9600"]', f"settings = {SMALL}") for cell in cells]
     small = [
-        re.sub(r'(samples"?[:=] ?)128', r"\g<1>64", cell).replace('"samples": 64,', '"samples": 64, "compile": False,')
+        cell.replace('settings = ["budget.images=9600"]', f"settings = {SMALL}") for cell in cells
+    ]
+    small = [
+        re.sub(r'(samples"?[:=] ?)128', r"\g<1>64", cell).replace(
+            '"samples": 64,', '"samples": 64, "compile": False,'
+        )
         for cell in small
     ]
-    assert sum(a != b for a, b in zip(cells, small, strict=True)) == 3, "the notebook is not made small"
+    assert sum(a != b for a, b in zip(cells, small, strict=True)) == 3, (
+        "the notebook is not made small"
+    )
     names = {}
     values = [shown(cell, names) for cell in small]
-    run, pictures, measured, frame, study, effects = (value for value in values if value is not None)
+    run, pictures, measured, frame, study, effects = (
+        value for value in values if value is not None
+    )
     assert run.key in run._repr_html_() and pictures._repr_png_().startswith(b"\x89PNG")
     assert "mmd" in measured._repr_html_() and frame[0] == "lower" and len(frame[1])
     assert "Does Muon help?" in study._repr_html_() and study.page.is_file()

@@ -30,7 +30,8 @@ def album(tmp_path, monkeypatch):
             Image.effect_noise((40, 36), 20 + number).convert("RGB").save(stream, "PNG")
             title = "a small grey square." if number % 40 else None
             file.execute(
-                "insert into pictures values (?, ?, ?, ?)", (number, stream.getvalue(), title, f"album {number % 30}")
+                "insert into pictures values (?, ?, ?, ?)",
+                (number, stream.getvalue(), title, f"album {number % 30}"),
             )
     return code
 
@@ -48,12 +49,16 @@ def test_it_imports_and_trains(album, capsys):
     assert code == 2 and "picture 0: it has no title" in error
     code, out, error = fulcrum(capsys, *command, "--bad", "quarantine", "--json")
     facts = json.loads(out.splitlines()[-1])
-    assert code == 0 and facts["ledger"]["kept"] == 117 and facts["ledger"]["quarantined"] == 3, error
+    assert code == 0 and facts["ledger"]["kept"] == 117 and facts["ledger"]["quarantined"] == 3, (
+        error
+    )
     card = json.loads(Path("my_data/card.json").read_text())
     assert card["reader"] == "Album" and card["reader_sha256"] == sha256_bytes(album.encode())
     settings = [*TINY, "data.source=folder(path='my_data')", "data.size=32"]
     words = [word for setting in settings for word in ("--set", setting)]
-    code, out, error = fulcrum(capsys, "train", "spark", "--images", 16, *words, "--threads", 1, "--quiet", "--json")
+    code, out, error = fulcrum(
+        capsys, "train", "spark", "--images", 16, *words, "--threads", 1, "--quiet", "--json"
+    )
     assert code == 0 and json.loads(out.splitlines()[-1])["images"] == 16, error
 
 

@@ -9,7 +9,8 @@ from fulcrum.files.array_store import Arrays, ArrayStore
 
 
 def arrays_of(number: int) -> Arrays:
-    """Seven rows in the last chunk, ten in the others, packed rows of any count, and an array in the first one only."""
+    """Seven rows in the last chunk, ten in the others, packed rows of any count, and an array in
+    the first one only."""
     ids = np.arange(10 * number, 10 * number + (7 if number == 3 else 10))
     once = {} if number else {"once": np.array([[True, False]])}
     return {
@@ -22,7 +23,10 @@ def arrays_of(number: int) -> Arrays:
 
 def whole() -> Arrays:
     chunks = [arrays_of(number) for number in range(4)]
-    return {name: np.concatenate([chunk[name] for chunk in chunks if name in chunk]) for name in chunks[0]}
+    return {
+        name: np.concatenate([chunk[name] for chunk in chunks if name in chunk])
+        for name in chunks[0]
+    }
 
 
 def get(root: Path, made: list[int] | None = None) -> dict[str, Any]:
@@ -41,7 +45,9 @@ def entry(root: Path, suffix: str = "") -> Path:
 
 def assert_whole(arrays: dict[str, Any]) -> None:
     for name, wanted in whole().items():
-        assert np.array_equal(np.asarray(arrays[name]), wanted) and arrays[name].dtype == wanted.dtype
+        assert (
+            np.array_equal(np.asarray(arrays[name]), wanted) and arrays[name].dtype == wanted.dtype
+        )
         assert arrays[name].shape == wanted.shape and arrays[name].nbytes == wanted.nbytes
         ids = np.array([[0, -1], [len(wanted) - 1, len(wanted) // 2]])
         assert np.array_equal(arrays[name][ids], wanted[ids])

@@ -60,7 +60,9 @@ def test_an_entry_of_the_first_layout_opens_and_is_verified_when_read(tmp_path: 
 
     shutil.copytree(LAYOUT_1, tmp_path / "cache")
     arrays = ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
-    assert np.array_equal(np.asarray(arrays["tokens"]), np.arange(30, dtype=np.float16).reshape(15, 2))
+    assert np.array_equal(
+        np.asarray(arrays["tokens"]), np.arange(30, dtype=np.float16).reshape(15, 2)
+    )
     assert np.asarray(arrays["lengths"]).tolist() == [2, 3] * 3 and arrays["empty"].shape == (1, 2)
     (path,) = tmp_path.glob("cache/*/tokens.bin")
     path.write_bytes(b"\x01" + path.read_bytes()[1:])
@@ -82,7 +84,9 @@ def test_one_flipped_bit_is_found_by_the_read_that_touches_it(tmp_path: Path) ->
     rows = get(tmp_path)["rows"]
     rows[np.array([0, 19, 30])]
     for _ in range(2):
-        with pytest.raises(Damaged, match=r"rows 20 to 29 of .*rows\.00000\.bin .*a bit has changed(.|\n)*delete"):
+        with pytest.raises(
+            Damaged, match=r"rows 20 to 29 of .*rows\.00000\.bin .*a bit has changed(.|\n)*delete"
+        ):
             rows[np.array([1, 21])]
 
 
@@ -115,7 +119,10 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
     """What a write beyond says is what a full quota says."""
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
@@ -124,7 +131,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_disk_that_fills_up_keeps_finished_chunks_and_nothing_half_written(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_keeps_finished_chunks_and_nothing_half_written(
+    tmp_path: Path,
+) -> None:
     rows = np.arange(3 * 1024, dtype=np.float64).reshape(3, 1024)  # 8 KB each
 
     def chunk(number: int) -> Arrays:
@@ -138,13 +147,19 @@ def test_a_disk_that_fills_up_keeps_finished_chunks_and_nothing_half_written(tmp
         store.get("thing", {"a": 1}, range(3), chunk)
     assert "nothing half-written was kept" in error.value.hint
     making = entry(tmp_path, ".making")
-    assert (making / "rows.00000.bin").stat().st_size == 2 * 8192 and (making / "few.00000.bin").stat().st_size == 160
+    assert (making / "rows.00000.bin").stat().st_size == 2 * 8192 and (
+        making / "few.00000.bin"
+    ).stat().st_size == 160
     made: list[int] = []
-    arrays = store.get("thing", {"a": 1}, range(3), lambda number: made.append(number) or chunk(number))  # type: ignore[func-returns-value]
+    arrays = store.get(
+        "thing", {"a": 1}, range(3), lambda number: made.append(number) or chunk(number)
+    )  # type: ignore[func-returns-value]
     assert made == [2] and np.array_equal(np.asarray(arrays["rows"]), rows)
 
 
-def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_segment_do_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unfinished_entry, "SEGMENT", 100)
     assert_whole(get(tmp_path))
     assert len(list(entry(tmp_path).glob("rows.*.bin"))) == 2
@@ -160,14 +175,21 @@ def test_files_of_a_segment_do_not_grow_without_end(tmp_path: Path, monkeypatch:
 def test_rows_of_any_size_come_back_from_several_files(
     width: int, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of arrays that stay in memory and of those that do not, with fewer files open than there are."""
+    """Of arrays that stay in memory and of those that do not, with fewer files open than there
+    are."""
     monkeypatch.setattr(unfinished_entry, "SEGMENT", 1)  # a file for each chunk
     monkeypatch.setattr(stored_array, "KEPT", kept)
     monkeypatch.setattr(stored_array, "MOST_OPEN", 2)
     rows = np.arange(30 * width, dtype=np.float32).reshape(30, width)
-    stored = ArrayStore(tmp_path).get("thing", {}, range(3), lambda number: {"rows": rows[10 * number : 10 * number + 10]})
+    stored = ArrayStore(tmp_path).get(
+        "thing", {}, range(3), lambda number: {"rows": rows[10 * number : 10 * number + 10]}
+    )
     assert len(list(tmp_path.glob("thing-*/rows.*.bin"))) == 3
-    for ids in (np.array([29, 0, -1, 10, 10]), np.array([[3, 25], [12, 9]]), np.array([], np.int64)):
+    for ids in (
+        np.array([29, 0, -1, 10, 10]),
+        np.array([[3, 25], [12, 9]]),
+        np.array([], np.int64),
+    ):
         assert np.array_equal(stored["rows"][ids], rows[ids])
     part = np.empty((12, width), np.float32)
     stored["rows"].fill(part, 9)  # across three files
@@ -182,20 +204,25 @@ def test_of_a_very_large_array_a_few_chunks_are_verified_when_it_is_opened(
     rows = np.arange(100 * 8, dtype=np.float32).reshape(100, 8)
 
     def opened() -> Any:
-        return ArrayStore(tmp_path).get("thing", {}, range(100), lambda number: {"rows": rows[number : number + 1]})["rows"]
+        return ArrayStore(tmp_path).get(
+            "thing", {}, range(100), lambda number: {"rows": rows[number : number + 1]}
+        )["rows"]
 
     monkeypatch.setattr(stored_array, "KEPT", 0)
     monkeypatch.setattr(stored_array, "SPOTTED", 1000)
     read: list[int] = []
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1])
+    monkeypatch.setattr(
+        os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1]
+    )
     assert np.array_equal(opened()[np.array([50, 3])], rows[[50, 3]])
     assert sum(read) <= 4 * 32, "two that are verified, two that were asked for"
     path = entry(tmp_path) / "rows.00000.bin"
     path.write_bytes(bytes(len(path.read_bytes())))
     with pytest.raises(Damaged, match="a bit has changed"):
         opened()
-    monkeypatch.setattr(stored_array, "SPOTTED", rows.nbytes)  # not larger: all of it is verified, as it is read
+    # not larger: all of it is verified, as it is read
+    monkeypatch.setattr(stored_array, "SPOTTED", rows.nbytes)
     stored = opened()
     for row in range(100):
         with pytest.raises(Damaged, match="a bit has changed"):
@@ -205,7 +232,8 @@ def test_of_a_very_large_array_a_few_chunks_are_verified_when_it_is_opened(
 def test_a_start_with_a_million_rows_reads_less_than_a_hundredth_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two kilobytes each, in a file of holes: what is read when it is opened, and by a batch of rows from anywhere."""
+    """Two kilobytes each, in a file of holes: what is read when it is opened, and by a batch of
+    rows from anywhere."""
     count, each, width = 1_000_000, 256, 2048
     path = tmp_path / "rows.00000.bin"
     with open(path, "wb") as file:
@@ -218,14 +246,18 @@ def test_a_start_with_a_million_rows_reads_less_than_a_hundredth_of_them(
         chunks["sha256"][chunks["rows"] == rows] = digest
     read: list[int] = []
     real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1])
+    monkeypatch.setattr(
+        os, "preadv", lambda handle, views, at: read.append(real(handle, views, at)) or read[-1]
+    )
     stored = stored_array.StoredArray(np.dtype(np.uint8), (width,), chunks, {0: path}, "")
     assert len(stored) == count and 0 < sum(read) < 0.001 * stored.nbytes
     assert not stored[np.random.default_rng(0).integers(0, count, 256)].any()
     assert sum(read) < 0.01 * stored.nbytes
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_cut_while_it_is_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A map would have ended the process."""
     monkeypatch.setattr(stored_array, "KEPT", 0)
     rows = get(tmp_path)["rows"]
@@ -258,7 +290,9 @@ def test_a_chunk_whose_file_was_cut_is_made_again(tmp_path: Path) -> None:
     """By one who shares too: he does not hash what others made, but it must be there."""
     made: list[int] = []
     for _ in range(2):
-        ArrayStore(tmp_path).share("thing", {"a": 1}, [0, 1], lambda number: made.append(number) or arrays_of(number))  # type: ignore[func-returns-value]
+        ArrayStore(tmp_path).share(
+            "thing", {"a": 1}, [0, 1], lambda number: made.append(number) or arrays_of(number)
+        )  # type: ignore[func-returns-value]
         path = entry(tmp_path, ".making") / "rows.00000.bin"
         assert path.stat().st_size == 20 * 8
         os.truncate(path, 20 * 8 - 1)

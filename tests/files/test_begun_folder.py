@@ -1,4 +1,5 @@
-"""A folder is the beginning of a command by its mark, or because nothing but a beginning is in it."""
+"""A folder is the beginning of a command by its mark, or because nothing but a beginning is in
+it."""
 
 import json
 import os
@@ -13,14 +14,23 @@ MARK = BeginMark("import.json", "width", "import")
 
 
 def is_begun(folder: Path, mark: BeginMark = MARK) -> bool:
-    before = sorted(path.relative_to(folder) for path in folder.rglob("*")) if folder.is_dir() else []
+    before = (
+        sorted(path.relative_to(folder) for path in folder.rglob("*")) if folder.is_dir() else []
+    )
     try:
         require_begun(folder, mark)
     except BadInput as error:
-        assert "is not the beginning of this import" in error.message and "nothing in it was touched" in error.hint
+        assert (
+            "is not the beginning of this import" in error.message
+            and "nothing in it was touched" in error.hint
+        )
         return False
     finally:
-        assert (sorted(path.relative_to(folder) for path in folder.rglob("*")) if folder.is_dir() else []) == before
+        assert (
+            sorted(path.relative_to(folder) for path in folder.rglob("*"))
+            if folder.is_dir()
+            else []
+        ) == before
     return True
 
 
@@ -51,7 +61,9 @@ def test_a_mark_that_is_a_link_is_none(tmp_path: Path) -> None:
     assert not is_begun(tmp_path / "x")
 
 
-def test_nothing_an_empty_lock_empty_folders_and_what_is_being_written_are_a_beginning(tmp_path: Path) -> None:
+def test_nothing_an_empty_lock_empty_folders_and_what_is_being_written_are_a_beginning(
+    tmp_path: Path,
+) -> None:
     assert is_begun(tmp_path / "nowhere") and is_begun(tmp_path)
     (tmp_path / "lock").touch()
     (tmp_path / "shards").mkdir()
@@ -69,4 +81,6 @@ def test_nothing_an_empty_lock_empty_folders_and_what_is_being_written_are_a_beg
 def test_what_an_earlier_version_left_is_known_by_the_command(tmp_path: Path) -> None:
     (tmp_path / "part-00000.jsonl").write_text("{}")
     assert not is_begun(tmp_path)
-    assert is_begun(tmp_path, MARK._replace(known=lambda folder: (folder / "part-00000.jsonl").exists()))
+    assert is_begun(
+        tmp_path, MARK._replace(known=lambda folder: (folder / "part-00000.jsonl").exists())
+    )

@@ -1,4 +1,5 @@
-"""A write that fails names the file that a person knows, says what helps, and leaves nothing half-written."""
+"""A write that fails names the file that a person knows, says what helps, and leaves nothing
+half-written."""
 
 import errno
 import json
@@ -33,7 +34,8 @@ HOME = [
 
 @contextmanager
 def small_disk(most: int = LIMIT) -> Iterator[None]:
-    """No file may grow beyond `most` bytes: the error is a full disk's, and comes in the middle of a write."""
+    """No file may grow beyond `most` bytes: the error is a full disk's, and comes in the middle of
+    a write."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
@@ -75,22 +77,33 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk_names_the_file_and_keeps_nothing_half_written(tmp_path: Path, name: str) -> None:
+def test_a_full_disk_names_the_file_and_keeps_nothing_half_written(
+    tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "mine"
     with small_disk(), pytest.raises(OSError) as error:
         WRITERS[name](path)
     message, hint = sentence_and_hint(error.value)
-    assert message == f"cannot use {path}: File too large" and hint == "make room and start the same command again"
+    assert (
+        message == f"cannot use {path}: File too large"
+        and hint == "make room and start the same command again"
+    )
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    "append", [lambda path: append_bytes(path, DATA), lambda path: append_records(path, {"a": "x" * LIMIT})]
+    "append",
+    [lambda path: append_bytes(path, DATA), lambda path: append_records(path, {"a": "x" * LIMIT})],
 )
-def test_a_line_that_does_not_fit_names_its_file(tmp_path: Path, append: Callable[[Path], None]) -> None:
+def test_a_line_that_does_not_fit_names_its_file(
+    tmp_path: Path, append: Callable[[Path], None]
+) -> None:
     with small_disk(), pytest.raises(OSError) as error:
         append(tmp_path / "record.jsonl")
-    assert sentence_and_hint(error.value)[0] == f"cannot use {tmp_path / 'record.jsonl'}: File too large"
+    assert (
+        sentence_and_hint(error.value)[0]
+        == f"cannot use {tmp_path / 'record.jsonl'}: File too large"
+    )
 
 
 def test_a_sealed_file_says_it_in_its_own_words(tmp_path: Path) -> None:
@@ -102,7 +115,8 @@ def test_a_sealed_file_says_it_in_its_own_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number, hint", [(errno.EROFS, "choose a place"), (errno.EACCES, "choose a place"), (errno.ENOSPC, "room")]
+    "number, hint",
+    [(errno.EROFS, "choose a place"), (errno.EACCES, "choose a place"), (errno.ENOSPC, "room")],
 )
 def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
@@ -133,9 +147,22 @@ def test_an_import_on_a_full_disk_names_file_and_remedy(
         Image.fromarray(pixels).save(tmp_path / "given" / f"{number}.png")
         (tmp_path / "given" / f"{number}.txt").write_text("noise")
     with small_disk(most), pytest.raises(SystemExit) as ended:
-        main(["data", "import", str(tmp_path / "given"), str(tmp_path / "store"), "--quiet", "--json"])
+        main(
+            [
+                "data",
+                "import",
+                str(tmp_path / "given"),
+                str(tmp_path / "store"),
+                "--quiet",
+                "--json",
+            ]
+        )
     answer = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 1 and str(tmp_path / "store") in answer["error"] and "make room" in answer["hint"], answer
+    assert (
+        ended.value.code == 1
+        and str(tmp_path / "store") in answer["error"]
+        and "make room" in answer["hint"]
+    ), answer
 
 
 def test_an_error_of_another_kind_keeps_its_words(tmp_path: Path) -> None:
@@ -151,9 +178,23 @@ def full(*given: object, **options: object) -> None:
 
 @pytest.mark.parametrize("place, most", [("fsync", 0), ("limit", 20_000), ("limit", 60_000)])
 def test_a_training_on_a_full_disk_names_file_and_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str, most: int
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    most: int,
 ) -> None:
-    words = ["train", "spark", "--images", "16", "--out", str(tmp_path / "runs"), "--quiet", "--no-compile", "--json"]
+    words = [
+        "train",
+        "spark",
+        "--images",
+        "16",
+        "--out",
+        str(tmp_path / "runs"),
+        "--quiet",
+        "--no-compile",
+        "--json",
+    ]
     for setting in HOME:
         words += ["--set", setting]
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:

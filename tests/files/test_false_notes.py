@@ -1,4 +1,5 @@
-"""Notes of hashes that are false: gone when they are found, and never believed where a hash is pinned."""
+"""Notes of hashes that are false: gone when they are found, and never believed where a hash is
+pinned."""
 
 import json
 import os
@@ -48,7 +49,9 @@ def test_a_changed_file_does_not_pass_its_pinned_hash(tmp_path, notes):
 
 def test_a_pinned_file_is_read_once_by_a_process(tmp_path, notes, monkeypatch):
     path, read = write(tmp_path / "weights.pth", b"x" * 20, 1e9), []
-    monkeypatch.setattr(noted_hashes, "sha256_file", lambda path: read.append(path) or sha256_file(path))
+    monkeypatch.setattr(
+        noted_hashes, "sha256_file", lambda path: read.append(path) or sha256_file(path)
+    )
     now = noted_hashes.time.time()
     monkeypatch.setattr(noted_hashes.time, "time", lambda: now + 100)
     for _ in range(3):
@@ -56,10 +59,13 @@ def test_a_pinned_file_is_read_once_by_a_process(tmp_path, notes, monkeypatch):
     assert len(read) == 1
 
 
-def test_a_false_note_stops_one_start_and_no_more_also_where_the_files_time_lies_ahead(tmp_path, notes, monkeypatch):
+def test_a_false_note_stops_one_start_and_no_more_also_where_the_files_time_lies_ahead(
+    tmp_path, notes, monkeypatch
+):
     path = write(tmp_path / "weights", b"x" * 20, 1e9)
     plant(notes, path)
-    monkeypatch.setattr(noted_hashes.time, "time", lambda: 1e9 - 1000)  # nothing is noted of a file from the future
+    # nothing is noted of a file from the future
+    monkeypatch.setattr(noted_hashes.time, "time", lambda: 1e9 - 1000)
     assert file_hash(path) == "0" * 64
     with pytest.raises(RunFailed, match="has changed") as told:
         file_hash(path, fresh=True)

@@ -1,4 +1,5 @@
-"""What is renamed into place is on the disk before: files, then their folder, then the name, then the folder above it."""
+"""What is renamed into place is on the disk before: files, then their folder, then the name, then
+the folder above it."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ Events = list[tuple[str, str, int]]  # what was done, with what path, and its si
 
 @contextmanager
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
-    """Every flush and rename of this process, in their order, with the path that the flushed file had then."""
+    """Every flush and rename of this process, in their order, with the path that the flushed file
+    had then."""
     events: Events = []
 
     def watching(name: str) -> Callable[..., None]:
@@ -22,7 +24,11 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Events]:
 
         def call(*given: object, **options: object) -> None:
             first = given[0]
-            path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else os.fspath(first)  # type: ignore[call-overload]
+            path = (
+                os.readlink(f"/proc/self/fd/{first}")
+                if isinstance(first, int)
+                else os.fspath(first)
+            )  # type: ignore[call-overload]
             events.append((name, str(path), os.stat(path).st_size))
             real(*given, **options)
 
@@ -42,11 +48,14 @@ def moved(events: Events) -> list[str]:
     return [path for name, path, _ in events if name in ("rename", "replace")]
 
 
-@pytest.mark.parametrize("write", [
-    lambda path: write_atomic(path, b"x" * 5000),
-    lambda path: write_atomic(path, "x" * 5000),
-    lambda path: write_json(path, "x" * 4998),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: write_atomic(path, b"x" * 5000),
+        lambda path: write_atomic(path, "x" * 5000),
+        lambda path: write_json(path, "x" * 4998),
+    ],
+)
 def test_a_file_is_flushed_whole_before_it_gets_its_name_and_its_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]
 ) -> None:
@@ -75,11 +84,15 @@ def test_a_folder_is_flushed_with_all_that_it_holds_before_it_gets_its_name(
     order = [(name, os.path.relpath(path, aside)) for name, path, _ in events]
     assert order[-2:] == [("rename", "."), ("fsync", "..")]
     before = [path for name, path in order[:-2] if name == "fsync"]
-    assert set(before) == {"a", "inner/b", "inner", "."} and before.index("inner/b") < before.index("inner")
+    assert set(before) == {"a", "inner/b", "inner", "."} and before.index("inner/b") < before.index(
+        "inner"
+    )
     assert before[-1] == "."
 
 
-def test_a_folder_that_was_filled_before_is_flushed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_filled_before_is_flushed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "a").write_bytes(b"x")
     with recorded(monkeypatch) as events:

@@ -1,4 +1,5 @@
-"""Entries of the array store that were harmed: refused in words, never written through, never mixed up."""
+"""Entries of the array store that were harmed: refused in words, never written through, never mixed
+up."""
 
 import json
 import os
@@ -44,11 +45,27 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], Any], str]] = {
     "piped rows": ("rows.00000.bin", _fifo, "it is a pipe"),
     "rows in a folder": ("rows.00000.bin", _folder, "it is a folder"),
     "cut table": ("chunks.bin", _cut, "chunks.bin cannot be read"),
-    "table of none": ("chunks.bin", lambda path: path.write_bytes(b""), "was changed after it was written"),
+    "table of none": (
+        "chunks.bin",
+        lambda path: path.write_bytes(b""),
+        "was changed after it was written",
+    ),
     "piped table": ("chunks.bin", _fifo, "it is a pipe"),
-    "deep header": ("header.json", lambda path: path.write_text("[" * 200_000), "no readable header"),
-    "deep facts": ("header.json", lambda path: path.write_text('{"a":' * 200_000), "no readable header"),
-    "header of bad bytes": ("header.json", lambda path: path.write_bytes(b"\xff\xfe{}"), "no readable header"),
+    "deep header": (
+        "header.json",
+        lambda path: path.write_text("[" * 200_000),
+        "no readable header",
+    ),
+    "deep facts": (
+        "header.json",
+        lambda path: path.write_text('{"a":' * 200_000),
+        "no readable header",
+    ),
+    "header of bad bytes": (
+        "header.json",
+        lambda path: path.write_bytes(b"\xff\xfe{}"),
+        "no readable header",
+    ),
     "empty header": ("header.json", lambda path: path.write_text("{}"), "no readable header"),
     "piped header": ("header.json", _fifo, "no readable header.*it is a pipe"),
     "header in a folder": ("header.json", _folder, "no readable header.*it is a folder"),
@@ -71,7 +88,9 @@ SEALED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "arrays that are a list": lambda header: header.update(arrays=[]),
     "objects": lambda header: header["arrays"]["rows"].update(dtype="|O8"),
     "a shape below zero": lambda header: header["arrays"]["rows"].update(shape=[37, -2]),
-    "an endless shape": lambda header: header["arrays"]["rows"].update(shape=[37, 1 << 47, 1 << 47]),
+    "an endless shape": lambda header: header["arrays"]["rows"].update(
+        shape=[37, 1 << 47, 1 << 47]
+    ),
     "no shape": lambda header: header["arrays"]["rows"].update(shape=[]),
     "fewer rows": lambda header: header["arrays"]["rows"].update(shape=[36, 2]),
     "a name outside": lambda header: header["arrays"].update({"../rows": header["arrays"]["rows"]}),
@@ -95,7 +114,9 @@ def test_a_header_that_is_sealed_but_makes_no_sense_is_refused(case: str, tmp_pa
         get(tmp_path)
 
 
-@pytest.mark.parametrize(("field", "value"), [("start", -1), ("start", 1 << 50), ("rows", -1), ("segment", -1)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("start", -1), ("start", 1 << 50), ("rows", -1), ("segment", -1)]
+)
 def test_a_table_that_points_outside_is_refused(field: str, value: int, tmp_path: Path) -> None:
     get(tmp_path)
     path = entry(tmp_path)
@@ -109,7 +130,10 @@ def test_a_table_that_points_outside_is_refused(field: str, value: int, tmp_path
         get(tmp_path)
 
 
-@pytest.mark.parametrize("bad", [b"\xff", b"[" * 200_000, b"{}", b'{"chunk": 1, "arrays": {"rows": 3}}', b'{"chunk": -1}'])
+@pytest.mark.parametrize(
+    "bad",
+    [b"\xff", b"[" * 200_000, b"{}", b'{"chunk": 1, "arrays": {"rows": 3}}', b'{"chunk": -1}'],
+)
 def test_a_journal_with_a_bad_line_costs_that_chunk_only(bad: bytes, tmp_path: Path) -> None:
     ArrayStore(tmp_path).share("thing", {"a": 1}, range(3), arrays_of)
     path = entry(tmp_path, ".making") / "00000.journal"
@@ -121,7 +145,9 @@ def test_a_journal_with_a_bad_line_costs_that_chunk_only(bad: bytes, tmp_path: P
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("suffix", ["", ".lock", ".making", ".making/00000.journal", ".making/rows.00000.bin"])
+@pytest.mark.parametrize(
+    "suffix", ["", ".lock", ".making", ".making/00000.journal", ".making/rows.00000.bin"]
+)
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
 def test_what_is_no_file_of_ours_is_not_written_to(suffix: str, kind: str, tmp_path: Path) -> None:
     get(tmp_path / "other")
@@ -131,7 +157,11 @@ def test_what_is_no_file_of_ours_is_not_written_to(suffix: str, kind: str, tmp_p
     path.parent.mkdir(exist_ok=True)
     if kind == "folder" and suffix in ("", ".making"):
         pytest.skip("a folder belongs there")
-    {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
+    {
+        "link": lambda: path.symlink_to(victim),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }[kind]()
     with pytest.raises(RunFailed):
         get(tmp_path)
     if suffix != ".lock":  # who makes some chunks only does not take the entry's lock
@@ -151,7 +181,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [(b'"chunk": 1', b'"chunk": 3'), (b'"start": 10', b'"start": 0 ')], ids=["number", "place"]
+    "change",
+    [(b'"chunk": 1', b'"chunk": 3'), (b'"start": 10', b'"start": 0 ')],
+    ids=["number", "place"],
 )
 def test_a_changed_bit_in_a_journal_never_puts_rows_where_others_belong(
     change: tuple[bytes, bytes], tmp_path: Path

@@ -30,7 +30,9 @@ def another_process(path: Path) -> Iterator["subprocess.Popen[str]"]:
     """Holds the lock until its input ends."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _HOLD, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         try:
             yield process
@@ -38,11 +40,16 @@ def another_process(path: Path) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-def test_the_second_is_refused_in_the_callers_words_and_let_in_when_the_first_is_killed(tmp_path: Path) -> None:
+def test_the_second_is_refused_in_the_callers_words_and_let_in_when_the_first_is_killed(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "lock"
     with another_process(path) as process:
         assert is_held(path) and holder_of(path) == "somebody"
-        with pytest.raises(RunFailed) as error, locked(path, patience=0.2, busy="it is training", busy_hint="wait"):
+        with (
+            pytest.raises(RunFailed) as error,
+            locked(path, patience=0.2, busy="it is training", busy_hint="wait"),
+        ):
             raise AssertionError
         assert (error.value.message, error.value.hint) == ("it is training", "wait")
         process.kill()
@@ -80,8 +87,15 @@ def test_nothing_in_the_lock_is_emptied_unless_a_holder_is_named(tmp_path: Path)
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
     path, theirs = tmp_path / "lock", tmp_path / "theirs"
     theirs.write_text("precious")
-    {"link": lambda: path.symlink_to(theirs), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
-    with pytest.raises(BadInput, match="lock cannot be opened") as error, locked(path, kind=BadInput, holder="me"):
+    {
+        "link": lambda: path.symlink_to(theirs),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }[kind]()
+    with (
+        pytest.raises(BadInput, match="lock cannot be opened") as error,
+        locked(path, kind=BadInput, holder="me"),
+    ):
         raise AssertionError
     assert "remove it" in error.value.hint and theirs.read_text() == "precious"
     assert not is_held(path) and holder_of(path) is None
@@ -94,7 +108,10 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_lock_that_is_not_to_be_made_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="cannot be opened"), locked(tmp_path / "lock", create=False):
+    with (
+        pytest.raises(RunFailed, match="cannot be opened"),
+        locked(tmp_path / "lock", create=False),
+    ):
         raise AssertionError
     assert os.listdir(tmp_path) == []
 
@@ -118,13 +135,18 @@ def test_a_file_system_without_locks_is_tolerated_where_that_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
-    with pytest.raises(RunFailed, match="cannot be locked: Operation not supported"), locked(tmp_path / "lock"):
+    with (
+        pytest.raises(RunFailed, match="cannot be locked: Operation not supported"),
+        locked(tmp_path / "lock"),
+    ):
         raise AssertionError
     with locked(tmp_path / "lock", need_locks=False, holder="me", patience=0):
         assert holder_of(tmp_path / "lock") == "me" and not is_held(tmp_path / "lock")
 
 
-def test_a_lock_that_is_not_taken_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_not_taken_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that asks again and again must not run out of them."""
     path = tmp_path / "lock"
     opened = set(os.listdir("/proc/self/fd"))
@@ -148,6 +170,9 @@ def test_an_error_inside_is_not_taken_for_one_of_the_lock_and_lets_go(tmp_path: 
 def test_no_patience_is_no_wait(tmp_path: Path) -> None:
     with locked(tmp_path / "lock"):
         began = time.monotonic()
-        with pytest.raises(RunFailed, match="another process holds"), locked(tmp_path / "lock", patience=0):
+        with (
+            pytest.raises(RunFailed, match="another process holds"),
+            locked(tmp_path / "lock", patience=0),
+        ):
             raise AssertionError
         assert time.monotonic() - began < 5

@@ -33,10 +33,16 @@ def written(path: Path, data: bytes, age: float = 100.0) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("size", "age", "noted"), [(10, 100.0, True), (9, 100.0, False), (10, RACY, False), (10, 2.5, True)]
+    ("size", "age", "noted"),
+    [(10, 100.0, True), (9, 100.0, False), (10, RACY, False), (10, 2.5, True)],
 )
 def test_only_a_large_file_that_is_not_young_is_noted(
-    tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch, size: int, age: float, noted: bool
+    tmp_path: Path,
+    read: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    age: float,
+    noted: bool,
 ) -> None:
     monkeypatch.setattr(noted_hashes.time, "time", lambda: 1e9)
     path = written(tmp_path / "weights", b"x" * size, age)
@@ -53,7 +59,9 @@ def test_another_time_size_or_place_is_another_file(tmp_path: Path, read: list[P
     assert len(read) == 4
 
 
-def test_a_change_under_an_unchanged_time_is_found_when_it_is_asked_for(tmp_path: Path, read: list[Path]) -> None:
+def test_a_change_under_an_unchanged_time_is_found_when_it_is_asked_for(
+    tmp_path: Path, read: list[Path]
+) -> None:
     path = written(tmp_path / "weights", b"x" * 20)
     first = file_hash(path)
     assert file_hash(path, fresh=True) == first and len(read) == 2
@@ -61,13 +69,16 @@ def test_a_change_under_an_unchanged_time_is_found_when_it_is_asked_for(tmp_path
     assert file_hash(path) == first, "nobody looked"
     with pytest.raises(RunFailed, match="has changed, but its size and time have not"):
         file_hash(path, fresh=True)
-    assert file_hash(path) == file_hash(path, fresh=True) == sha256_file(path) != first, "the new hash is noted"
+    assert file_hash(path) == file_hash(path, fresh=True) == sha256_file(path) != first, (
+        "the new hash is noted"
+    )
 
 
 def test_a_process_reads_a_file_once_until_it_is_touched(
     tmp_path: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key, the loading and whoever loads it again ask; the time of the last change tells of bytes put back in time."""
+    """The key, the loading and whoever loads it again ask; the time of the last change tells of
+    bytes put back in time."""
     path, now = written(tmp_path / "weights", b"x" * 20), noted_hashes.time.time()
     monkeypatch.setattr(noted_hashes.time, "time", lambda: now + 100)
     first = file_hash(path)
@@ -85,7 +96,9 @@ def test_a_file_that_was_just_changed_is_read_each_time(tmp_path: Path, read: li
     assert file_hash(path, fresh=True) == file_hash(path, fresh=True) and len(read) == 2
 
 
-def test_a_damaged_note_or_a_home_that_cannot_be_written_costs_time_alone(tmp_path: Path, read: list[Path]) -> None:
+def test_a_damaged_note_or_a_home_that_cannot_be_written_costs_time_alone(
+    tmp_path: Path, read: list[Path]
+) -> None:
     path = written(tmp_path / "weights", b"x" * 20)
     first = file_hash(path)
     (note,) = (tmp_path / "cache" / "fulcrum" / "hashes").iterdir()

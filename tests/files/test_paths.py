@@ -29,7 +29,9 @@ def test_what_is_no_plain_file_is_named(tmp_path: Path, kind: str, flags: int) -
     stand(tmp_path / "x", kind)
     with pytest.raises(OSError) as error:
         open_regular(tmp_path / "x", flags)
-    assert kind in str(error.value.strerror) or (kind == "a folder" and isinstance(error.value, IsADirectoryError))
+    assert kind in str(error.value.strerror) or (
+        kind == "a folder" and isinstance(error.value, IsADirectoryError)
+    )
 
 
 def test_a_device_is_named() -> None:
@@ -67,7 +69,9 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
         read_regular(tmp_path / "x", limit=4)
 
 
-def test_a_home_that_nobody_has_is_told_in_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_home_that_nobody_has_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert at_home("~/x") == tmp_path / "x" and at_home(Path("x~")) == Path("x~")
     with pytest.raises(BadInput, match="begins with a home that nobody here has"):

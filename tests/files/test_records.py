@@ -19,11 +19,17 @@ def test_lines_come_back_as_they_were_appended(tmp_path: Path) -> None:
     append_records(path, {"images": 32}, {"images": 48})
     assert path.read_bytes() == GOOD + b'{"images": 32}\n{"images": 48}\n'
     records = read_records(path)
-    assert [value["images"] for value in records.values] == [16, 32, 48] == [value["images"] for value in read_tail(path)]
+    assert (
+        [value["images"] for value in records.values]
+        == [16, 32, 48]
+        == [value["images"] for value in read_tail(path)]
+    )
     assert records.faults == [] and not records.cut
 
 
-@pytest.mark.parametrize("bad", [b"\xff\xfe", b"{", b"[1]", b"7", b"", b"[" * 200_000, b'{"a": "\xc3"}'])
+@pytest.mark.parametrize(
+    "bad", [b"\xff\xfe", b"{", b"[1]", b"7", b"", b"[" * 200_000, b'{"a": "\xc3"}']
+)
 def test_a_bad_line_is_named_and_passed_over(tmp_path: Path, bad: bytes) -> None:
     path = tmp_path / "record.jsonl"
     path.write_bytes(GOOD + bad + b"\n" + GOOD)
@@ -35,11 +41,15 @@ def test_a_bad_line_is_named_and_passed_over(tmp_path: Path, bad: bytes) -> None
     assert error.value.hint == "remove it" and len(read_tail(path)) in (1, 2)
 
 
-def test_a_last_line_that_was_cut_off_is_no_reason_to_refuse_and_the_next_begins_anew(tmp_path: Path) -> None:
+def test_a_last_line_that_was_cut_off_is_no_reason_to_refuse_and_the_next_begins_anew(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "record.jsonl"
     path.write_bytes(GOOD + b'{"images": 3')
     records = read_records(path)
-    assert records.cut and records.require_good("") == [json.loads(GOOD)] and len(records.faults) == 1
+    assert (
+        records.cut and records.require_good("") == [json.loads(GOOD)] and len(records.faults) == 1
+    )
     append_records(path, {"images": 48})
     assert path.read_bytes() == GOOD + b'{"images": 3\n{"images": 48}\n'
     assert [value["images"] for value in read_records(path).values] == [16, 48]
@@ -68,8 +78,12 @@ def test_of_many_bad_lines_the_first_are_named_and_the_others_counted(tmp_path: 
     for bad in (20, 21, 1_523):
         path.write_bytes(b"7\n" * bad + GOOD)
         faults = keep_records(path, lambda line: True)
-        assert [fault.split(" of ")[0] for fault in faults[:20]] == [f"line {number}" for number in range(1, 21)]
-        assert faults[20:] == ([] if bad == 20 else [f"{bad - 20:,} more lines of {path} cannot be read"])
+        assert [fault.split(" of ")[0] for fault in faults[:20]] == [
+            f"line {number}" for number in range(1, 21)
+        ]
+        assert faults[20:] == (
+            [] if bad == 20 else [f"{bad - 20:,} more lines of {path} cannot be read"]
+        )
         assert path.read_bytes() == GOOD
 
 
@@ -83,7 +97,11 @@ def test_a_record_that_is_not_there_is_made(tmp_path: Path) -> None:
 def test_what_is_no_plain_file_is_refused_and_set_aside(tmp_path: Path, kind: str) -> None:
     path, theirs = tmp_path / "record.jsonl", tmp_path / "theirs"
     theirs.write_text("precious")
-    {"link": lambda: path.symlink_to(theirs), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
+    {
+        "link": lambda: path.symlink_to(theirs),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }[kind]()
     for write in (
         lambda: append_records(path, {"images": 1}),
         lambda: append_bytes(path, b"x"),

@@ -1,4 +1,5 @@
-"""URLs: which files a pattern names, what a server states, and that nothing told of a URL shows its secrets."""
+"""URLs: which files a pattern names, what a server states, and that nothing told of a URL shows its
+secrets."""
 
 import socket
 import threading
@@ -9,18 +10,30 @@ import pytest
 
 from fulcrum.files import remote as http_files
 from fulcrum.files import remote as remote_cache
-from fulcrum.files.remote import HttpFiles, RemoteCache, facts_of, list_files, numbered_urls, reason_of, without_secrets
+from fulcrum.files.remote import (
+    HttpFiles,
+    RemoteCache,
+    facts_of,
+    list_files,
+    numbered_urls,
+    reason_of,
+    without_secrets,
+)
 from fulcrum.spec.errors import BadInput, RunFailed
 
 
-@pytest.mark.parametrize("length, wanted", [("12", 12), ("²", None), ("-1", None), ("9" * 5000, None), (None, None)])
+@pytest.mark.parametrize(
+    "length, wanted", [("12", 12), ("²", None), ("-1", None), ("9" * 5000, None), (None, None)]
+)
 def test_a_length_that_is_no_number_is_none(length, wanted):
     assert facts_of("x", SimpleNamespace(headers={"Content-Length": length}))["size"] == wanted
 
 
 def test_patterns_name_files():
     assert numbered_urls("a/{08..11}.tar") == [f"a/{n}.tar" for n in ("08", "09", "10", "11")]
-    assert numbered_urls("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and numbered_urls("x.tar") == ["x.tar"]
+    assert numbered_urls("{0..1}/{0..1}") == ["0/0", "0/1", "1/0", "1/1"] and numbered_urls(
+        "x.tar"
+    ) == ["x.tar"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +59,9 @@ def test_files_below_an_address_are_listed_by_their_ends(tmp_path):
         assert list_files(address, (".tar",)) == whole
     assert list_files(f"file://{tmp_path}/b*", (".tar", ".txt")) == whole[1:]
     assert list_files(f"file://{tmp_path}/nowhere", (".tar",)) == []
-    with pytest.raises(BadInput, match="a web server cannot be asked what lies in https://host/a\n"):
+    with pytest.raises(
+        BadInput, match="a web server cannot be asked what lies in https://host/a\n"
+    ):
         list_files("https://host/a?token=s3cret", (".tar",))
 
 
@@ -57,7 +72,9 @@ def test_a_listing_that_fails_is_told_without_secrets(monkeypatch):
     monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.glob", fails)
     with pytest.raises(BadInput, match="cannot look at memory://s/a: OSError: no") as error:
         list_files("memory://s/a?token=s3cret", (".tar",))
-    assert "s3cret" not in str(error.value) and error.value.hint == "is it there, and may you read it?"
+    assert (
+        "s3cret" not in str(error.value) and error.value.hint == "is it there, and may you read it?"
+    )
 
 
 SIGNED = "https://me:word@host/a/b.tar?X-Sig=" + "s3cret" * 60 + "&part=1%2F2"
@@ -67,7 +84,8 @@ SIGNED = "https://me:word@host/a/b.tar?X-Sig=" + "s3cret" * 60 + "&part=1%2F2"
     "text",
     [
         f"cannot read {SIGNED}",
-        f"{'x' * 150} {SIGNED}",  # the query would be cut in the middle, and what is left not be found
+        # the query would be cut in the middle, and what is left not be found
+        f"{'x' * 150} {SIGNED}",
         f"moved to ftp://you:key@there/c.tar?token={'s3cret' * 60}",
         f"the signature {'s3cret' * 60} has expired",
         "part=1/2 is wrong, and so is 'me:word'",
@@ -76,28 +94,43 @@ SIGNED = "https://me:word@host/a/b.tar?X-Sig=" + "s3cret" * 60 + "&part=1%2F2"
 )
 def test_no_secret_is_told_however_the_text_is_cut(text):
     told = reason_of(SIGNED, OSError(text))
-    assert not any(secret in told for secret in ("s3cret", "s3cre", "word", "key@", "token", "1/2")) and len(told) < 250
+    assert (
+        not any(secret in told for secret in ("s3cret", "s3cre", "word", "key@", "token", "1/2"))
+        and len(told) < 250
+    )
     assert without_secrets(SIGNED) == "https://host/a/b.tar"
 
 
 @pytest.mark.parametrize("sign", "/?#")
 def test_a_password_that_ends_its_host_too_early_is_not_told(tmp_path, sign):
-    """Somebody wrote it as it is: what comes before the sign is taken for host and port, and errors would show it."""
+    """Somebody wrote it as it is: what comes before the sign is taken for host and port, and errors
+    would show it."""
     url = f"https://me:s3cret{sign}word@host/a.tar"
     with pytest.raises(BadInput, match="its host is written wrongly") as error:
         RemoteCache(tmp_path).open(url)
-    told = f"{error.value} {without_secrets(url)} {reason_of('https://host/b.tar', OSError(f'not {url}'))}"
+    told = (
+        f"{error.value} {without_secrets(url)}"
+        f" {reason_of('https://host/b.tar', OSError(f'not {url}'))}"
+    )
     assert "s3cret" not in told and "word@" not in told and "me:" not in told
 
 
 @pytest.mark.parametrize(
-    "url", ["http://host:80/a@b.tar", "http://[::1]/a@b.tar", "http://[::1]:80/a@b.tar", "file:///a:b/c@d"]
+    "url",
+    [
+        "http://host:80/a@b.tar",
+        "http://[::1]/a@b.tar",
+        "http://[::1]:80/a@b.tar",
+        "file:///a:b/c@d",
+    ],
 )
 def test_an_address_without_a_password_is_told_whole(url):
     assert without_secrets(f"{url}?token=s3cret") == url
 
 
-@pytest.mark.parametrize("target", ["ftp://127.0.0.1/x.tar", "file:///etc/passwd", "gopher:x", "//[bad/x"])
+@pytest.mark.parametrize(
+    "target", ["ftp://127.0.0.1/x.tar", "file:///etc/passwd", "gopher:x", "//[bad/x"]
+)
 def test_redirects_lead_to_http_only_and_show_no_query(site, tmp_path, target):
     site.moved["/a.tar"] = f"{target}?token=s3cret with a space"
     with pytest.raises(RunFailed, match="cannot fetch") as error:
@@ -152,20 +185,29 @@ STATUS = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("trickle", [
-    (STATUS + b"Content-Length: 3000\r\nETag: a\r\n\r\n", b"x" * 3000), (STATUS, b"X-Long: " + b"y" * 3000),
-], indirect=True, ids=["body", "headers"])  # fmt: skip
+@pytest.mark.parametrize(
+    "trickle",
+    [
+        (STATUS + b"Content-Length: 3000\r\nETag: a\r\n\r\n", b"x" * 3000),
+        (STATUS, b"X-Long: " + b"y" * 3000),
+    ],
+    indirect=True,
+    ids=["body", "headers"],
+)
 def test_a_byte_at_a_time_is_not_waited_for(trickle, tmp_path, monkeypatch):
     monkeypatch.setattr(http_files, "WAIT", 0.3)
     monkeypatch.setattr(remote_cache, "PAUSE", 0.01)
     begun = time.monotonic()
     with pytest.raises(RunFailed, match="bytes a second came, expected 1,000 at least"):
         RemoteCache(tmp_path).open(trickle)
-    assert time.monotonic() - begun < 15  # all of it would take half a minute, and three tries of it
+    # all of it would take half a minute, and three tries of it
+    assert time.monotonic() - begun < 15
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
-@pytest.mark.parametrize("trickle", [(STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True)
+@pytest.mark.parametrize(
+    "trickle", [(STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True
+)
 def test_a_slow_beginning_is_waited_for(trickle, monkeypatch):
     with HttpFiles()._open(trickle) as stream:
         assert stream.read() == b"x" * 30
@@ -175,26 +217,36 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("trickle", [(CONTINUE * 100_000 + STATUS + b"Content-Length: 1\r\n\r\n", b"x")], indirect=True)
+@pytest.mark.parametrize(
+    "trickle", [(CONTINUE * 100_000 + STATUS + b"Content-Length: 1\r\n\r\n", b"x")], indirect=True
+)
 def test_a_server_that_only_says_it_will_go_on_is_given_up(trickle, tmp_path, monkeypatch):
-    """Each is a whole answer, and they come fast: neither the limit on headers nor the one on pace notices."""
+    """Each is a whole answer, and they come fast: neither the limit on headers nor the one on pace
+    notices."""
     monkeypatch.setattr(remote_cache, "PAUSE", 0.01)
     with pytest.raises(RunFailed, match="more than 1,048,576 bytes came, and no answer among them"):
         RemoteCache(tmp_path).open(trickle)
 
 
-@pytest.mark.parametrize("trickle", [(CONTINUE * 3 + STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True)
+@pytest.mark.parametrize(
+    "trickle", [(CONTINUE * 3 + STATUS + b"Content-Length: 30\r\n\r\n", b"x" * 30)], indirect=True
+)
 def test_a_few_of_them_are_passed_over(trickle):
     with HttpFiles()._open(trickle) as stream:
         assert stream.read() == b"x" * 30
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("trickle", [
-    (b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-3/9\r\nETag: a\r\n\r\n", b"part"),
-    (b"HTTP/1.1 204 No Content\r\nETag: a\r\n\r\n", b""),
-    (b"HTTP/1.1 202 Accepted\r\nETag: a\r\n\r\n", b"wait"),
-], indirect=True, ids=["206", "204", "202"])  # fmt: skip
+@pytest.mark.parametrize(
+    "trickle",
+    [
+        (b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-3/9\r\nETag: a\r\n\r\n", b"part"),
+        (b"HTTP/1.1 204 No Content\r\nETag: a\r\n\r\n", b""),
+        (b"HTTP/1.1 202 Accepted\r\nETag: a\r\n\r\n", b"wait"),
+    ],
+    indirect=True,
+    ids=["206", "204", "202"],
+)
 def test_an_answer_that_is_no_whole_file_is_refused(trickle, tmp_path, request):
     with pytest.raises(RunFailed, match="where a whole file was asked for") as error:
         RemoteCache(tmp_path).open(trickle)

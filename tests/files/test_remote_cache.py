@@ -1,4 +1,5 @@
-"""Remote shards: fetched whole, compared, limited in size; killed downloads leave nothing; missing packages are named."""
+"""Remote shards: fetched whole, compared, limited in size; killed downloads leave nothing; missing
+packages are named."""
 
 import hashlib
 import os
@@ -47,7 +48,11 @@ def read(held, url, **known):
 def test_a_copy_is_fetched_once_and_again_when_the_file_changes(site, tmp_path):
     site.files["/a.tar"] = noise(0)
     held = RemoteCache(tmp_path)
-    assert read(held, f"{site.url}/a.tar") == read(RemoteCache(tmp_path), f"{site.url}/a.tar") == noise(0)
+    assert (
+        read(held, f"{site.url}/a.tar")
+        == read(RemoteCache(tmp_path), f"{site.url}/a.tar")
+        == noise(0)
+    )
     assert site.gets() == ["/a.tar"], "the second time only its tag was asked for"
     site.files["/a.tar"] = noise(1)
     assert read(held, f"{site.url}/a.tar") == noise(1) and len(site.gets()) == 2
@@ -74,7 +79,11 @@ def test_a_flipped_bit_in_a_copy_is_found_and_it_is_fetched_again(site, tmp_path
     data = bytearray(path.read_bytes())
     data[77] ^= 4
     path.write_bytes(data)
-    assert read(held, f"{site.url}/a.tar") == noise(0) and "a bit has changed" in lines[0] and len(site.gets()) == 2
+    assert (
+        read(held, f"{site.url}/a.tar") == noise(0)
+        and "a bit has changed" in lines[0]
+        and len(site.gets()) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +102,9 @@ def test_what_is_not_whole_is_never_taken(site, tmp_path, faults, words):
     held = RemoteCache(tmp_path, say=lines.append)
     if not words:
         assert read(held, f"{site.url}/a.tar") == noise(0)
-        assert sum("trying again" in line for line in lines) == faults.count("cut") + faults.count("busy")
+        assert sum("trying again" in line for line in lines) == faults.count("cut") + faults.count(
+            "busy"
+        )
         return
     with pytest.raises(RunFailed, match=words) as error:
         read(held, f"{site.url}/a.tar")
@@ -104,7 +115,9 @@ def test_a_file_that_is_not_there_is_said_at_once_without_its_secrets(site, tmp_
     url = f"{site.url}/no.tar?token=secret"
     with pytest.raises(RunFailed, match="404") as error:
         read(RemoteCache(tmp_path), url)
-    assert "goes on" in error.value.hint and "address right" in error.value.hint, "again as it is would be of no use"
+    assert "goes on" in error.value.hint and "address right" in error.value.hint, (
+        "again as it is would be of no use"
+    )
     assert "secret" not in error.value.message and site.asked == [("HEAD", "/no.tar")]
     assert "secret" not in reason_of(url, OSError(f"cannot read {url}"))
     with pytest.raises(BadInput, match="seen by others") as error:
@@ -117,7 +130,9 @@ def test_a_known_hash_is_enough_and_nothing_else_is_accepted(site, tmp_path):
     sha, held = hashlib.sha256(noise(0)).hexdigest(), RemoteCache(tmp_path)
     assert read(held, f"{site.url}/a.tar", sha256=sha, size=5000) == noise(0)
     site.files.clear()
-    assert read(held, f"{site.url}/elsewhere.tar", sha256=sha, size=5000) == noise(0), "nobody was asked"
+    assert read(held, f"{site.url}/elsewhere.tar", sha256=sha, size=5000) == noise(0), (
+        "nobody was asked"
+    )
     site.files["/b.tar"] = noise(1)
     with pytest.raises(RunFailed, match="checksum"):
         read(held, f"{site.url}/b.tar", sha256="0" * 64, size=5000)
@@ -150,7 +165,13 @@ def test_the_longest_unused_leaves_and_the_limit_holds(memory, tmp_path):
 def test_a_folder_that_holds_a_persons_own_files_keeps_them(memory, tmp_path):
     for number in range(2):
         memory(f"/s/{number}.tar", noise(number))
-    own = ["thesis.txt", "my.writing", f"{'a' * 32}-notes", f"{'A' * 32}-{'b' * 64}", f"x{'a' * 32}.writing"]
+    own = [
+        "thesis.txt",
+        "my.writing",
+        f"{'a' * 32}-notes",
+        f"{'A' * 32}-{'b' * 64}",
+        f"x{'a' * 32}.writing",
+    ]
     for name in own:
         (tmp_path / name).write_bytes(noise(9, 20_000))
     folders = ["pictures", f"{'c' * 32}-{'d' * 64}", f"{'c' * 32}.writing"]
@@ -173,7 +194,9 @@ def test_a_persons_file_that_begins_as_a_copy_does_is_not_taken_for_a_damaged_on
     (tmp_path / f"{key}-notes").write_text("precious")
     (tmp_path / f"{key}-{'d' * 64}").mkdir()
     assert read(RemoteCache(tmp_path), "memory://s/0.tar") == noise(0)
-    assert (tmp_path / f"{key}-notes").read_text() == "precious" and (tmp_path / f"{key}-{'d' * 64}").is_dir()
+    assert (tmp_path / f"{key}-notes").read_text() == "precious" and (
+        tmp_path / f"{key}-{'d' * 64}"
+    ).is_dir()
 
 
 def test_copies_that_fill_the_limit_to_the_last_byte_stay(memory, tmp_path):
@@ -189,7 +212,9 @@ def test_copies_that_fill_the_limit_to_the_last_byte_stay(memory, tmp_path):
 def test_a_folder_of_copies_that_cannot_be_made_is_told(memory, tmp_path):
     memory("/s/0.tar", noise(0))
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RunFailed, match="the folder of copies .*file/shelf cannot be used: Not a directory") as error:
+    with pytest.raises(
+        RunFailed, match="the folder of copies .*file/shelf cannot be used: Not a directory"
+    ) as error:
         RemoteCache(tmp_path / "file" / "shelf").open("memory://s/0.tar")
     assert "FULCRUM_SHELF" in error.value.hint and (tmp_path / "file").read_text() == "precious"
 
@@ -226,7 +251,8 @@ def test_a_killed_download_leaves_nothing_that_lasts(site, tmp_path):
     child.wait()
     (left,) = paths(tmp_path)
     assert is_aside(left)
-    os.utime(left, (0, 0))  # what is younger than a minute may have a writer that has not locked it yet
+    # what is younger than a minute may have a writer that has not locked it yet
+    os.utime(left, (0, 0))
     site.slow, site.files["/b.tar"] = 0.0, noise(1)
     assert read(RemoteCache(tmp_path), f"{site.url}/b.tar") == noise(1)
     assert len(copies(tmp_path)) == 1, "what was left is cleared away"
@@ -237,19 +263,29 @@ def test_two_at_a_time_fetch_once(site, tmp_path):
     site.files["/a.tar"], site.slow = noise(0, 100_000), 0.1
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(read(RemoteCache(tmp_path), f"{site.url}/a.tar"))) for _ in range(3)
+        threading.Thread(
+            target=lambda: found.append(read(RemoteCache(tmp_path), f"{site.url}/a.tar"))
+        )
+        for _ in range(3)
     ]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    assert found == [noise(0, 100_000)] * 3 and site.gets() == ["/a.tar"] and len(copies(tmp_path)) == 1
+    assert (
+        found == [noise(0, 100_000)] * 3
+        and site.gets() == ["/a.tar"]
+        and len(copies(tmp_path)) == 1
+    )
 
 
 def test_where_copies_lie_unless_told(monkeypatch, tmp_path):
     monkeypatch.setenv("FULCRUM_SHELF", str(tmp_path))
     monkeypatch.setenv("FULCRUM_SHELF_GB", "2.5")
-    assert (remote_cache.user_cache().folder, remote_cache.user_cache().limit) == (tmp_path, 2_500_000_000)
+    assert (remote_cache.user_cache().folder, remote_cache.user_cache().limit) == (
+        tmp_path,
+        2_500_000_000,
+    )
     monkeypatch.delenv("FULCRUM_SHELF")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert remote_cache.user_cache().folder == tmp_path / "cache" / "fulcrum" / "shelf"

@@ -22,7 +22,11 @@ def test_card_matches_file(name: str) -> None:
     part = shipped(name)
     data = (FOLDER / f"{name}.safetensors").read_bytes()
     assert part.sha256 == part.card["sha256"] == hashlib.sha256(data).hexdigest()
-    assert part.card["bytes"] == len(data) and part.card["licence"] == "Apache-2.0" and part.card["name"] == name
+    assert (
+        part.card["bytes"] == len(data)
+        and part.card["licence"] == "Apache-2.0"
+        and part.card["name"] == name
+    )
     assert part.card["quality"]["split"] == "validation" and part.card["built"]["split"] == "assets"
     assert all(torch.isfinite(value.float()).all() for value in part.tensors.values())
 
@@ -42,7 +46,9 @@ def test_a_tampered_file_is_refused(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-100] ^= 4
     path.write_bytes(data)
-    with pytest.raises(AssetError, match="not the file its card describes(.|\n)*python -m tools.assets"):
+    with pytest.raises(
+        AssetError, match="not the file its card describes(.|\n)*python -m tools.assets"
+    ):
         load_codec(folder=tmp_path)
 
 
@@ -67,7 +73,8 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({**content, "kind": "Teacher"}))
     with pytest.raises(AssetError, match="to be a KLCodec"):
         load_codec(folder=tmp_path)
-    assert asset_hash("codec", tmp_path) != asset_hash("codec")  # the key sees more than the weights
+    # the key sees more than the weights
+    assert asset_hash("codec", tmp_path) != asset_hash("codec")
 
 
 def test_the_hash_needs_no_torch() -> None:

@@ -9,11 +9,20 @@ from fulcrum.files.user_code import MOST_LETTERS, MOST_PARTS, parse_toml
 CHAIN = ".".join(["a"] * 50_000)
 
 
-@pytest.mark.parametrize("text, why", [
-    (f"{CHAIN} = 1", "parts"), (f"x = 1\n[{CHAIN}]", r"parts \(at line 2\)"), (f"x = {{{CHAIN} = 1}}", "parts"),
-    ('"a".' * MOST_PARTS + "b = 1", "parts"), ("a . " * MOST_PARTS + "b = 1", "parts"),
-    ("x = " + "[" * 5_000, "nested too deep"), ("x = " + "9" * 5_000, "digits"), ("a" * (MOST_LETTERS + 1), "letters"),
-], ids=lambda text: text[:12])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        (f"{CHAIN} = 1", "parts"),
+        (f"x = 1\n[{CHAIN}]", r"parts \(at line 2\)"),
+        (f"x = {{{CHAIN} = 1}}", "parts"),
+        ('"a".' * MOST_PARTS + "b = 1", "parts"),
+        ("a . " * MOST_PARTS + "b = 1", "parts"),
+        ("x = " + "[" * 5_000, "nested too deep"),
+        ("x = " + "9" * 5_000, "digits"),
+        ("a" * (MOST_LETTERS + 1), "letters"),
+    ],
+    ids=lambda text: text[:12],
+)
 def test_what_is_beyond_measure_is_refused_at_once(text: str, why: str) -> None:
     begun = time.monotonic()
     with pytest.raises(ValueError, match=why):
@@ -25,4 +34,5 @@ def test_what_people_write_is_parsed() -> None:
     text = "a.b.c = 1\nurl = 'https://a.b.c.d.example/x.y.z'\ndots = '" + "...." * 50 + "'\n"
     assert parse_toml(text)["a"] == {"b": {"c": 1}}
     long = "a = 1 #"
-    assert parse_toml(long + "." * (MOST_LETTERS - len(long))) == {"a": 1}  # as many as there may be
+    # as many as there may be
+    assert parse_toml(long + "." * (MOST_LETTERS - len(long))) == {"a": 1}

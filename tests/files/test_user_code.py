@@ -22,7 +22,8 @@ def test_a_file_is_a_module_with_its_hash(tmp_path: Path) -> None:
     mine = load(path, "docs/x.md")
     assert mine.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (
-        mine.module.__name__ == f"fulcrum_user_mine_{mine.sha256[:12]}" and sys.modules[mine.module.__name__] is mine.module
+        mine.module.__name__ == f"fulcrum_user_mine_{mine.sha256[:12]}"
+        and sys.modules[mine.module.__name__] is mine.module
     )
     assert [kind.__name__ for kind in mine.classes()] == ["Mine"]
     assert home(mine.classes()[0]()) == f" ({path})"
@@ -39,7 +40,10 @@ def test_an_edit_of_the_same_size_and_time_runs(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["mine.py"]  # nothing compiled is left for others to find
 
 
-@pytest.mark.parametrize("mode", [py_compile.PycInvalidationMode.TIMESTAMP, py_compile.PycInvalidationMode.UNCHECKED_HASH])
+@pytest.mark.parametrize(
+    "mode",
+    [py_compile.PycInvalidationMode.TIMESTAMP, py_compile.PycInvalidationMode.UNCHECKED_HASH],
+)
 def test_a_planted_pyc_is_not_run(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
     path = tmp_path / "mine.py"
     path.write_text("value = 6\n")
@@ -69,17 +73,28 @@ def test_a_traceback_shows_the_lines_that_ran(tmp_path: Path) -> None:
     assert failed(error.value, "it fell").message == f"it fell: ValueError: no ({path}, line 3)"
 
 
-@pytest.mark.parametrize("source, why", [
-    (b"value = (\n", "was never closed"), (b"value = 1/0\n", "ZeroDivisionError: division by zero"),
-    (b"\xff = 1\n", "(?i)utf-8"),
-    (b"raise SystemExit(3)\n", "SystemExit: 3"), (b"x = 1\0\n", "null bytes"), (b"(" * 200_000, "nested"),
-])  # fmt: skip
-def test_a_file_that_fails_is_told_and_leaves_no_module(tmp_path: Path, source: bytes, why: str) -> None:
+@pytest.mark.parametrize(
+    "source, why",
+    [
+        (b"value = (\n", "was never closed"),
+        (b"value = 1/0\n", "ZeroDivisionError: division by zero"),
+        (b"\xff = 1\n", "(?i)utf-8"),
+        (b"raise SystemExit(3)\n", "SystemExit: 3"),
+        (b"x = 1\0\n", "null bytes"),
+        (b"(" * 200_000, "nested"),
+    ],
+)
+def test_a_file_that_fails_is_told_and_leaves_no_module(
+    tmp_path: Path, source: bytes, why: str
+) -> None:
     path = tmp_path / "broken.py"
     path.write_bytes(source)
     with pytest.raises(BadInput, match=why) as error:
         load(path, "docs/x.md")
-    assert error.value.message.startswith(f"{path} cannot be used: ") and "docs/x.md" in error.value.hint
+    assert (
+        error.value.message.startswith(f"{path} cannot be used: ")
+        and "docs/x.md" in error.value.hint
+    )
     assert not [name for name in sys.modules if name.startswith("fulcrum_user_broken_")]
 
 
@@ -89,7 +104,11 @@ def test_a_file_knows_where_it_lies_whatever_folder_it_was_named_from(
     (tmp_path / "mine.py").write_text("from pathlib import Path\n\nhere = Path(__file__).parent\n")
     monkeypatch.chdir(tmp_path)
     module = load(Path("mine.py"), "").module
-    assert module.here == tmp_path and module.__spec__ is not None and module.__spec__.origin == str(tmp_path / "mine.py")
+    assert (
+        module.here == tmp_path
+        and module.__spec__ is not None
+        and module.__spec__.origin == str(tmp_path / "mine.py")
+    )
 
 
 def test_what_is_no_python_file_is_refused(tmp_path: Path) -> None:

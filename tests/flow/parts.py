@@ -11,7 +11,11 @@ TIMES = torch.tensor([0.0, 0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
 def built(filler, noise_scale=1.0, deviation=1.0):
     """A filler's part in a run whose codec gives data of this deviation."""
     codec = SimpleNamespace(deviation=lambda source: deviation)
-    run = {"flow": SimpleNamespace(noise_scale=noise_scale), "encode": SimpleNamespace(codec=codec), "data": None}
+    run = {
+        "flow": SimpleNamespace(noise_scale=noise_scale),
+        "encode": SimpleNamespace(codec=codec),
+        "data": None,
+    }
     run["data"] = SimpleNamespace(source=None)
     return filler.build(SimpleNamespace(run=SimpleNamespace(**run)))
 

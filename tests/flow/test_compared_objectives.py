@@ -47,19 +47,38 @@ def card(run, cache):
 
 
 def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
-    plan = Plan(title="x", baseline="pocket", arms=("x_prediction", "muon", "shifted_time"), seeds=(0, 1), images=64)
+    plan = Plan(
+        title="x",
+        baseline="pocket",
+        arms=("x_prediction", "muon", "shifted_time"),
+        seeds=(0, 1),
+        images=64,
+    )
     arms = prove(plan, CATALOG)
 
     def cell(arm, metric, **facts):
-        card = {"metric": metric, "better": "lower", "estimator": "mean", "interval": "none", "n": 2, **facts}
+        card = {
+            "metric": metric,
+            "better": "lower",
+            "estimator": "mean",
+            "interval": "none",
+            "n": 2,
+            **facts,
+        }
         return {"metrics": {metric: {"value": 1.0 + len(arm.name), "card": card}}}
 
     losses = {
-        arm.name: {seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)} for arm in arms
+        arm.name: {
+            seed: cell(arm, "validation_loss", estimator=str(loss_of(arm.run))) for seed in (0, 1)
+        }
+        for arm in arms
     }
     assert [effect.arm for effect in effects_on(plan, arms, losses, "validation_loss")] == ["muon"]
     drawn = {
-        arm.name: {seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)} for arm in arms
+        arm.name: {
+            seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)
+        }
+        for arm in arms
     }
     assert len(effects_on(plan, arms, drawn, "frechet")) == 3
     said = " ".join(one.text for one in remarks(plan, arms))

@@ -24,7 +24,8 @@ from tests.flow.parts import TIMES, built, normal_numbers, pair
 
 @pytest.mark.parametrize(("s", "n"), [(1.0, 1.0), (0.5, 1.0), (0.5, 2.0)])
 def test_preconditioning_is_edms(s, n):
-    """Against table 1 of the paper in its own variable, sigma = n t / (1 - t), for x = x0 + sigma noise."""
+    """Against table 1 of the paper in its own variable, sigma = n t / (1 - t), for x = x0 + sigma
+    noise."""
     t = TIMES[(TIMES > 0) & (TIMES < 1)].double()
     x0, eps = (value[: len(t)].double() for value in pair(n))
     x_t, raw = path.mix(x0, eps, t), torch.randn_like(x0)
@@ -41,21 +42,31 @@ def test_preconditioning_is_edms(s, n):
 
 def test_preconditioned_inputs_and_targets_have_unit_variance_at_every_time():
     predict, generator = PreconditionedPrediction(0.5, 2.0), torch.Generator().manual_seed(1)
-    x0, eps = 0.5 * torch.randn(7, 20_000, generator=generator), 2.0 * torch.randn(7, 20_000, generator=generator)
+    x0, eps = (
+        0.5 * torch.randn(7, 20_000, generator=generator),
+        2.0 * torch.randn(7, 20_000, generator=generator),
+    )
     for value in (predict.inputs(path.mix(x0, eps, TIMES), TIMES), predict.ideal(x0, eps, TIMES)):
         assert float((value.std(1) - 1).abs().max()) < 0.03
 
 
 @pytest.mark.parametrize("setting", ["data.source.domain=real", "data.source.domain=synthetic"])
-@pytest.mark.parametrize("codec", ["spark", "spark + wide_codec", "spark + aligned_codec", "spark + pixels"])
+@pytest.mark.parametrize(
+    "codec", ["spark", "spark + wide_codec", "spark + aligned_codec", "spark + pixels"]
+)
 def test_the_spread_of_the_data_is_that_of_what_is_trained_on(codec, setting, tiny, cache):
-    """Not a constant: pixels have less than half of what latents have, and a bright world more than a dark one."""
+    """Not a constant: pixels have less than half of what latents have, and a bright world more than
+    a dark one."""
     run = tiny(codec, setting)
     measured = float(Feed(run, 0, cache).at(0, 64)[0].x0.std())
     assert run.encode.codec.deviation(run.data.source) == pytest.approx(measured, rel=0.1)
     part = build(put(run, "flow.predict", Preconditioned())).predict
-    assert part.s == run.encode.codec.deviation(run.data.source) and (part.s < 0.6) == ("pixels" in codec)
-    assert build(put(run, "flow.predict", Preconditioned(sigma_data=0.7))).predict.s == 0.7, "a setting wins"
+    assert part.s == run.encode.codec.deviation(run.data.source) and (part.s < 0.6) == (
+        "pixels" in codec
+    )
+    assert build(put(run, "flow.predict", Preconditioned(sigma_data=0.7))).predict.s == 0.7, (
+        "a setting wins"
+    )
 
 
 def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
@@ -65,7 +76,9 @@ def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
     run = put(tiny("spark + pixels"), "data.source", Own(count=8))
     for name in ("edm_precondition", "edm_noise", "edm_weight"):
         lever = CATALOG.levers[name]
-        with pytest.raises(BadInput, match=r"the first 8 pictures have 0\.\d\d\): write it as sigma_data"):
+        with pytest.raises(
+            BadInput, match=r"the first 8 pictures have 0\.\d\d\): write it as sigma_data"
+        ):
             apply(run, (lever(),))
         assert apply(run, (lever(sigma_data=0.4),))
     with pytest.raises(BadInput, match="nobody has measured"):
@@ -74,7 +87,8 @@ def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
 
 @pytest.mark.parametrize(("s", "n"), [(1.0, 1.0), (0.5, 1.0), (0.4, 2.0)])
 def test_edms_noise_law_and_weight_are_edms(s, n):
-    """ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; the loss (sigma^2 + s^2) / (sigma s)^2 ||D - x0||^2, table 1."""
+    """ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; the loss (sigma^2 + s^2) / (sigma s)^2 ||D - x0||^2, table
+    1."""
     u, z = normal_numbers()
     sigma = torch.exp(-1.2 + 1.2 * z) * s / 0.5  # the same share of the picture is destroyed
     t = built(EDMNoise(), n, s)(u).double()
@@ -96,6 +110,10 @@ def test_under_edms_weight_the_networks_own_error_counts_alike_at_every_time():
 
 def test_edm_is_three_single_changes(tiny):
     phrase = parse("spark + edm", CATALOG)
-    assert [lever.name for lever in phrase.levers] == ["edm_precondition", "edm_noise", "edm_weight"]
+    assert [lever.name for lever in phrase.levers] == [
+        "edm_precondition",
+        "edm_noise",
+        "edm_weight",
+    ]
     for lever in phrase.levers:
         assert len(lever.touches) == 1 and len(diff(phrase.base, lever.edit(phrase.base))) == 1

@@ -7,13 +7,24 @@ import torch
 
 from fulcrum.training.flow import flow as path
 from fulcrum.training.flow import noise as keyed_noise
-from fulcrum.training.flow.flow import EARLIEST, CleanPrediction, LogitNormalTime, VelocityPrediction
+from fulcrum.training.flow.flow import (
+    EARLIEST,
+    CleanPrediction,
+    LogitNormalTime,
+    VelocityPrediction,
+)
 from fulcrum.training.flow.noise import Draws, Subset, Uniform
 from fulcrum.training.flow.sampling import ClassifierFree, ListeningDenoiser, euler, grid, midpoint
 
 
 def draws(**changes):
-    given = {"seed": 0, "time": LogitNormalTime(0.1, 1.0), "shape": (2, 4, 4), "drop_text": 0.1, **changes}
+    given = {
+        "seed": 0,
+        "time": LogitNormalTime(0.1, 1.0),
+        "shape": (2, 4, 4),
+        "drop_text": 0.1,
+        **changes,
+    }
     return Draws(**given)
 
 
@@ -35,7 +46,10 @@ def test_a_need_of_one_part_changes_no_other_draw():
 def test_seeds_and_purposes_are_independent():
     one, other = draws().at(0, 512), draws(seed=1).at(0, 512)
     assert not torch.equal(one.t, other.t)
-    a, b = keyed_noise.uniform(0, "a", np.arange(4096))[:, 0], keyed_noise.uniform(0, "b", np.arange(4096))[:, 0]
+    a, b = (
+        keyed_noise.uniform(0, "a", np.arange(4096))[:, 0],
+        keyed_noise.uniform(0, "b", np.arange(4096))[:, 0],
+    )
     assert abs(float(torch.corrcoef(torch.stack([a, b]))[0, 1])) < 0.06
     assert float(a.min()) > 0 and float(a.max()) < 1 and abs(float(a.mean()) - 0.5) < 0.02
 
@@ -65,7 +79,8 @@ def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
     assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps, t), x_t, t), x0, atol=1e-5)
     assert torch.allclose(clean.to_x(clean.ideal(x0, eps, t), x_t, t), x0)
     assert torch.allclose(clean.to_v(x0, x_t, t)[1:], (eps - x0)[1:], atol=1e-4)
-    assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())  # below the floor: clamped
+    # below the floor: clamped
+    assert float(clean.to_v(x0, x_t, t)[0].abs().max()) < float((eps - x0)[0].abs().max())
 
 
 def test_the_sampler_follows_a_straight_path_exactly():
@@ -90,7 +105,10 @@ def test_the_midpoint_is_of_second_order():
     """dx/dt = x from t = 1 to 0: half the step leaves a quarter of the error, of Euler's half."""
 
     def error(solve, steps):
-        return abs(float(solve(lambda x, t: x, torch.ones(1, 1, dtype=torch.float64), steps, 1.0)) - math.exp(-1))
+        return abs(
+            float(solve(lambda x, t: x, torch.ones(1, 1, dtype=torch.float64), steps, 1.0))
+            - math.exp(-1)
+        )
 
     assert 3.7 < error(midpoint, 20) / error(midpoint, 40) < 4.3
     assert 1.9 < error(euler, 20) / error(euler, 40) < 2.1

@@ -1,4 +1,5 @@
-"""Guides combine what they ask for, ask for no more than they need, and say what a run must have."""
+"""Guides combine what they ask for, ask for no more than they need, and say what a run must
+have."""
 
 from types import SimpleNamespace
 
@@ -23,12 +24,20 @@ from fulcrum.training.flow.sampling import (
 )
 from fulcrum.training.painter import Painter
 
-WEAK = {ClassifierFree: (False, "full"), RoutedVersusFull: (True, "routed"), PathDrop: (False, "short")}
+WEAK = {
+    ClassifierFree: (False, "full"),
+    RoutedVersusFull: (True, "routed"),
+    PathDrop: (False, "short"),
+}
 
 
 @pytest.mark.parametrize("guide", WEAK)
 def test_away_from_the_weak_one(guide) -> None:
-    answers = {(prompt, path): torch.randn(2, 3) for prompt in (True, False) for path in ("full", "routed", "short")}
+    answers = {
+        (prompt, path): torch.randn(2, 3)
+        for prompt in (True, False)
+        for path in ("full", "routed", "short")
+    }
 
     class Answering(ListeningDenoiser):
         def __call__(self, x_t, t, prompt, path="full"):
@@ -38,9 +47,14 @@ def test_away_from_the_weak_one(guide) -> None:
     denoise = Answering()
     asked, weak, strong = denoise.asked, answers[WEAK[guide]], answers[True, "full"]
     found = guide(2.5)(denoise, torch.zeros(2, 3), torch.zeros(2))
-    assert torch.allclose(found, weak + 2.5 * (strong - weak)) and asked == [(True, "full"), WEAK[guide]]
+    assert torch.allclose(found, weak + 2.5 * (strong - weak)) and asked == [
+        (True, "full"),
+        WEAK[guide],
+    ]
     asked.clear()
-    assert torch.equal(guide(1.0)(denoise, torch.zeros(2, 3), torch.zeros(2)), strong) and asked == [(True, "full")]
+    assert torch.equal(
+        guide(1.0)(denoise, torch.zeros(2, 3), torch.zeros(2)), strong
+    ) and asked == [(True, "full")]
     assert paths_asked(guide(3.0)) == {"full", WEAK[guide][1]}
 
 
@@ -52,7 +66,10 @@ def painter(tiny):
         run = tiny(text)
         weights = build(run).backbone.state_dict()
         generator = torch.Generator().manual_seed(0)
-        loud = {name: 0.2 * torch.randn(value.shape, generator=generator) for name, value in weights.items()}
+        loud = {
+            name: 0.2 * torch.randn(value.shape, generator=generator)
+            for name, value in weights.items()
+        }
         return Painter(run, loud, run.encode.codec.build(None), run.encode.text.build(None))
 
     return make
@@ -67,9 +84,17 @@ def painter(tiny):
     ],
 )
 def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
-    drawing, prompts, index = painter(text), ["a red circle", "a small blue square"], np.array([4, 7])
+    drawing, prompts, index = (
+        painter(text),
+        ["a red circle", "a small blue square"],
+        np.array([4, 7]),
+    )
     found = drawing.latents(prompts, 0, index)
-    model, (emb, mask), (none, seen) = drawing.backbone, drawing.text.encode(prompts), drawing.text.encode([""] * 2)
+    model, (emb, mask), (none, seen) = (
+        drawing.backbone,
+        drawing.text.encode(prompts),
+        drawing.text.encode([""] * 2),
+    )
     keep, taken = drawing.keep(0, index), []
 
     def velocity(x_t, t):
@@ -82,10 +107,14 @@ def test_pictures_follow_the_hand_combined_velocities(text, painter) -> None:
         return weak + 3.0 * (strong - weak)
 
     with torch.no_grad():
-        expected = euler(velocity, _noise(drawing, index), drawing.run.sample.steps, drawing.run.sample.shift)
+        expected = euler(
+            velocity, _noise(drawing, index), drawing.run.sample.steps, drawing.run.sample.shift
+        )
     assert len(taken) == drawing.run.sample.steps
     assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
-    unguided = Painter(put(drawing.run, "sample.guide.scale", 1.0), model.state_dict(), drawing.codec, drawing.text)
+    unguided = Painter(
+        put(drawing.run, "sample.guide.scale", 1.0), model.state_dict(), drawing.codec, drawing.text
+    )
     assert (unguided.latents(prompts, 0, index) - found).abs().max() > 1e-2
 
 
@@ -93,12 +122,17 @@ def _noise(drawing, index):
     from fulcrum.training.flow import noise as keyed_noise
 
     codec, size = drawing.run.encode.codec, drawing.run.data.size
-    return keyed_noise.normal(0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride))
+    return keyed_noise.normal(
+        0, "sample", index, (codec.channels, size // codec.stride, size // codec.stride)
+    )
 
 
 @pytest.mark.parametrize(
     "setting, message",
-    [("routed(scale=2.0)", "drops none; add tread or sprint"), ("path_drop(scale=2.0)", "fuses nothing; add sprint")],
+    [
+        ("routed(scale=2.0)", "drops none; add tread or sprint"),
+        ("path_drop(scale=2.0)", "fuses nothing; add sprint"),
+    ],
 )
 def test_a_guide_that_was_typed_in_asks_for_its_route_too(setting, message, tiny) -> None:
     run = tiny("spark", f"sample.guide={setting}")
@@ -108,7 +142,8 @@ def test_a_guide_that_was_typed_in_asks_for_its_route_too(setting, message, tiny
 
 @pytest.mark.parametrize("predict", [Velocity(), XPrediction()], ids=str)
 def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> None:
-    """By the authors' formula, written out: v = v0 + w (vc - v0), then (1 - l) v + l u, u the mean of eps - x over all."""
+    """By the authors' formula, written out: v = v0 + w (vc - v0), then (1 - l) v + l u, u the mean
+    of eps - x over all."""
     generator = torch.Generator().manual_seed(0)
     pictures, mean_of = torch.randn(50, 2, 4, 4, generator=generator) + 0.5, []
     t, x_t = torch.tensor([0.02, 0.5, 1.0]), torch.randn(3, 2, 4, 4, generator=generator)
@@ -120,7 +155,10 @@ def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> Non
         mixed = (1 - time) * whole + time * eps
         mean_of.append(part.to_v(part.ideal(whole, eps, every), mixed, every).mean(0))
     mean = torch.stack(mean_of)
-    meant = {True: torch.randn(3, 2, 4, 4, generator=generator), False: torch.randn(3, 2, 4, 4, generator=generator)}
+    meant = {
+        True: torch.randn(3, 2, 4, 4, generator=generator),
+        False: torch.randn(3, 2, 4, 4, generator=generator),
+    }
 
     class Stretched(ListeningDenoiser):
         def __call__(self, x_t, t, prompt, path="full"):
@@ -132,7 +170,9 @@ def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> Non
     plain = ClassifierFree(3.0)(stretched, x_t, t)
     assert torch.allclose(corrected, (1 - 0.05) * plain + 0.05 * mean, atol=1e-5)
     assert (plain - corrected).abs().max() > 0.01
-    other = Unstretched(3.0, 0.05, pictures.mean(0), part).mean_velocity(torch.zeros(1, 2, 8, 6), t[1:2])
+    other = Unstretched(3.0, 0.05, pictures.mean(0), part).mean_velocity(
+        torch.zeros(1, 2, 8, 6), t[1:2]
+    )
     assert other.shape == (1, 2, 8, 6), "pictures of another size"
 
 
@@ -140,11 +180,16 @@ def test_the_correction_reads_the_runs_own_weights_and_pictures(tiny, cache) -> 
     text = "spark + contrastive_flow(weight=0.2) + contrastive_correction(scale=2.0)"
     run = tiny(text, "terms.flow_matching.weight=2.0")
     guide = run.sample.guide.build(SimpleNamespace(run=run))
-    assert guide.weight == 0.1 and guide.guide.scale == 2.0, "lambda is the contrastive weight against flow matching's"
+    assert guide.weight == 0.1 and guide.guide.scale == 2.0, (
+        "lambda is the contrastive weight against flow matching's"
+    )
     batches = [Feed(run, 0, cache).at(position, 8)[0] for position in range(0, 64, 8)]
-    latents = {int(number): x0 for batch in batches for number, x0 in zip(batch.ids, batch.x0, strict=True)}
+    latents = {
+        int(number): x0 for batch in batches for number, x0 in zip(batch.ids, batch.x0, strict=True)
+    }
     assert len(latents) == run.data.source.count == 64
-    assert torch.allclose(guide.mean, torch.stack(list(latents.values())).mean(0), atol=2e-3)  # cached in 16 bits
+    # cached in 16 bits
+    assert torch.allclose(guide.mean, torch.stack(list(latents.values())).mean(0), atol=2e-3)
     kept = tiny("spark + contrastive_flow + contrastive_correction(weight=0.3)")
     assert kept.sample.guide.build(SimpleNamespace(run=kept)).weight == 0.3
     assert kept.sample.guide.scale == tiny().sample.guide.scale
@@ -154,10 +199,19 @@ def test_the_correction_reads_the_runs_own_weights_and_pictures(tiny, cache) -> 
     "text, message",
     [
         ("spark + contrastive_correction", "nothing to correct: add contrastive_flow"),
-        ("spark + contrastive_flow @ (0, 0.5) + contrastive_correction", "contrastive when the run ends"),
-        ("spark + contrastive_correction + contrastive_flow + end_to_end_codec + repa", "moves while their codec"),
+        (
+            "spark + contrastive_flow @ (0, 0.5) + contrastive_correction",
+            "contrastive when the run ends",
+        ),
+        (
+            "spark + contrastive_correction + contrastive_flow + end_to_end_codec + repa",
+            "moves while their codec",
+        ),
         ("spark + contrastive_flow + contrastive_correction(weight=1.0)", "less than 1"),
-        ("spark + contrastive_flow + contrastive_correction + tread + routed_guidance", "both write sample.guide"),
+        (
+            "spark + contrastive_flow + contrastive_correction + tread + routed_guidance",
+            "both write sample.guide",
+        ),
     ],
 )
 def test_what_cannot_be_corrected_is_refused(text, message, tiny) -> None:
@@ -166,8 +220,16 @@ def test_what_cannot_be_corrected_is_refused(text, message, tiny) -> None:
 
 
 def test_chances_are_keyed_by_image() -> None:
-    draws = Draws(seed=1, time=lambda u: u, shape=(1, 2, 2), drop_text=0.1, needs={"drop_path": Chance(0.25)})
+    draws = Draws(
+        seed=1, time=lambda u: u, shape=(1, 2, 2), drop_text=0.1, needs={"drop_path": Chance(0.25)}
+    )
     whole = draws.at(0, 400)
-    assert whole.drop_path.dtype == torch.bool and 70 < whole.drop_path.sum() < 130 and whole.extra == {}
-    assert torch.equal(torch.cat([draws.at(0, 150).drop_path, draws.at(150, 250).drop_path]), whole.drop_path)
+    assert (
+        whole.drop_path.dtype == torch.bool
+        and 70 < whole.drop_path.sum() < 130
+        and whole.extra == {}
+    )
+    assert torch.equal(
+        torch.cat([draws.at(0, 150).drop_path, draws.at(150, 250).drop_path]), whole.drop_path
+    )
     assert draws._replace(needs={}).at(0, 4).drop_path is None

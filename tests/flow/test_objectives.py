@@ -35,7 +35,9 @@ from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.painter import Painter
 from tests.flow.parts import TIMES, built, normal_numbers, pair
 
-PREDICTS = [cls() for cls in FILLERS if issubclass(cls, slots.PredictFiller)] + [Preconditioned(sigma_data=0.5)]
+PREDICTS = [cls() for cls in FILLERS if issubclass(cls, slots.PredictFiller)] + [
+    Preconditioned(sigma_data=0.5)
+]
 MINE = (
     "x_prediction",
     "uniform_time",
@@ -58,12 +60,20 @@ def test_a_perfect_prediction_has_no_loss_and_is_the_picture(filler, scale):
     predict, (x0, eps) = built(filler, scale), pair(scale)
     x_t, ideal = path.mix(x0, eps, TIMES), predict.ideal(x0, eps, TIMES)
     target = predict.to_v(ideal, x_t, TIMES)
-    view = View(None, SimpleNamespace(t=TIMES), v=predict.to_v(ideal.clone(), x_t, TIMES), target=target, x=None, taps={})
+    view = View(
+        None,
+        SimpleNamespace(t=TIMES),
+        v=predict.to_v(ideal.clone(), x_t, TIMES),
+        target=target,
+        x=None,
+        taps={},
+    )
     assert float(FlowMatchingTerm(torch.ones_like)(view).max()) == 0
     assert torch.allclose(predict.to_x(ideal, x_t, TIMES), x0, atol=1e-5)
     floor = getattr(filler, "floor", 0.0)
     above = floor <= TIMES
-    assert torch.allclose(target[above], (eps - x0)[above], atol=1e-4)  # regular at both ends: no nan, no pole
+    # regular at both ends: no nan, no pole
+    assert torch.allclose(target[above], (eps - x0)[above], atol=1e-4)
     wrong = predict.to_v(ideal + 0.1, x_t, TIMES)
     assert float((wrong - target).abs().min()) > 1e-3  # and an error is seen at every time
 
@@ -82,7 +92,8 @@ def test_the_sampler_recovers_the_picture_from_an_ideal_denoiser(filler):
 
 
 def test_jits_times_are_jits(tiny):
-    """JiT draws z ~ N(P_mean, P_std) with -0.8 and 0.8, t = sigmoid(z), and mixes t x + (1 - t) noise: 1 - t is ours."""
+    """JiT draws z ~ N(P_mean, P_std) with -0.8 and 0.8, t = sigmoid(z), and mixes t x + (1 - t)
+    noise: 1 - t is ours."""
     for recipe in ("spark", "pocket_64" if "pocket_64" in CATALOG.recipes else "pocket"):
         flow = parse(f"{recipe} + jit", CATALOG, ["flow.time.shift=3.0"]).run.flow
         u, z = normal_numbers()
@@ -93,7 +104,8 @@ def test_jits_times_are_jits(tiny):
 
 
 def test_placed_times_are_sd3s():
-    """pi(t; m, s) = exp(-(logit t - m)^2 / 2 s^2) / (s sqrt(2 pi) t (1 - t)), equation 19 of SD3, by its integral."""
+    """pi(t; m, s) = exp(-(logit t - m)^2 / 2 s^2) / (s sqrt(2 pi) t (1 - t)), equation 19 of SD3,
+    by its integral."""
     u, _ = normal_numbers(200_001)
     t = LogitNormal(uniform_share=0.0, mean=0.5, deviation=0.6).build(None)(u).double()
     edges = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
@@ -107,14 +119,23 @@ def test_placed_times_are_sd3s():
 
 
 def test_placed_times_leave_the_rest_of_the_law_alone(tiny):
-    run = tiny("spark + logit_normal_time(mean=1.0)", "flow.time=logit_normal(uniform_share=0.3, shift=2.0)")
-    assert run.flow.time == LogitNormal(uniform_share=0.3, shift=2.0, mean=1.0, deviation=0.6) and run.sample.shift == 1.0
-    assert tiny("spark + shifted_time + logit_normal_time") == tiny("spark + logit_normal_time + shifted_time")
+    run = tiny(
+        "spark + logit_normal_time(mean=1.0)",
+        "flow.time=logit_normal(uniform_share=0.3, shift=2.0)",
+    )
+    assert (
+        run.flow.time == LogitNormal(uniform_share=0.3, shift=2.0, mean=1.0, deviation=0.6)
+        and run.sample.shift == 1.0
+    )
+    assert tiny("spark + shifted_time + logit_normal_time") == tiny(
+        "spark + logit_normal_time + shifted_time"
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 def test_min_snr_knows_the_noise_scale(scale):
-    """min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / (s t)^2, and that error is t times the error of v."""
+    """min(SNR, gamma) on the error of x0, SNR = (1 - t)^2 / (s t)^2, and that error is t times the
+    error of v."""
     t = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
     snr = ((1 - t) / (scale * t)).square()
     assert torch.allclose(built(MinSNR(gamma=3.0), scale)(t), snr.clamp(max=3.0) * t.square())
@@ -130,7 +151,9 @@ def test_uniform_and_shifted_times():
     u = (torch.arange(1000) + 0.5) / 1000
     assert float((UniformTime().build(None)(u) - u).abs().max()) <= 1e-3
     assert float((UniformTime(shift=3.0).build(None)(u) - 3 * u / (1 + 2 * u)).abs().max()) <= 3e-3
-    assert abs(float(LogitNormal(uniform_share=0.0, shift=3.0).build(None)(u).median()) - 0.75) < 2e-3
+    assert (
+        abs(float(LogitNormal(uniform_share=0.0, shift=3.0).build(None)(u).median()) - 0.75) < 2e-3
+    )
 
 
 def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
@@ -139,17 +162,23 @@ def test_shifted_time_moves_the_sampler_too_and_keeps_the_uniform_share(tiny):
 
 
 def test_uniform_times_keep_the_runs_shift(tiny, cache):
-    """One change, not two: a shifted recipe stays shifted, and a lever that shifts composes in either order."""
+    """One change, not two: a shifted recipe stays shifted, and a lever that shifts composes in
+    either order."""
     run = tiny("spark + uniform_time", "flow.time.shift=3.0", "sample.shift=3.0")
     assert run.flow.time == UniformTime(shift=3.0) and run.sample.shift == 3.0
     assert CATALOG.levers["uniform_time"]().witness(assemble(run, 0, System(), Feed(run, 0, cache)))
-    one, other = tiny("spark + uniform_time + shifted_time"), tiny("spark + shifted_time + uniform_time")
+    one, other = (
+        tiny("spark + uniform_time + shifted_time"),
+        tiny("spark + shifted_time + uniform_time"),
+    )
     assert one == other and one.flow.time == UniformTime(shift=3.0) and one.sample.shift == 3.0
     ladder = phases(tiny("spark + uniform_time + shifted_time + resolution_ladder"))
     assert [phase.run.flow.time.k for phase in ladder] == [1.5, 3.0]
 
 
-@pytest.mark.parametrize(("width", "waist"), [(1792, 256), (3584, 512), (768, 112), (128, 16), (96, 16), (32, 8)])
+@pytest.mark.parametrize(
+    ("width", "waist"), [(1792, 256), (3584, 512), (768, 112), (128, 16), (96, 16), (32, 8)]
+)
 def test_the_waist_is_a_seventh_of_the_model(width, waist):
     run = parse("pocket_pixels", CATALOG, [f"model.width={width}", "model.heads=4"]).run
     assert CATALOG.levers["bottleneck"]().edit(run).model.bottleneck == waist
@@ -204,7 +233,11 @@ def test_what_makes_no_sense_is_refused_when_the_phrase_is_read(text, says):
 
 def test_pixels_keep_the_tokens(tiny):
     latents, pixels = tiny(), tiny("spark + pixels")
-    assert pixels.tokens == latents.tokens and pixels.encode.codec == Pixels() and pixels.model.patch == 8
+    assert (
+        pixels.tokens == latents.tokens
+        and pixels.encode.codec == Pixels()
+        and pixels.model.patch == 8
+    )
     assert tiny("spark + pixels + bottleneck") == tiny("spark + bottleneck + pixels")
 
 
@@ -259,13 +292,20 @@ def test_a_resolution_model_is_told_the_size_it_sees(tiny):
             parameter.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
     x_t, t, text = torch.randn(2, 8, 8, 8), torch.rand(2), (torch.randn(2, 3, 96), None)
     plain = backbone(x_t, t, text).pred
-    assert torch.equal(plain, backbone(x_t, t, text, size=torch.tensor([[8.0, 8.0]]).expand(2, 2)).pred)
-    assert not torch.equal(plain, backbone(x_t, t, text, size=torch.tensor([[16.0, 8.0]]).expand(2, 2)).pred)
+    assert torch.equal(
+        plain, backbone(x_t, t, text, size=torch.tensor([[8.0, 8.0]]).expand(2, 2)).pred
+    )
+    assert not torch.equal(
+        plain, backbone(x_t, t, text, size=torch.tensor([[16.0, 8.0]]).expand(2, 2)).pred
+    )
 
 
 def test_export_refuses_what_no_pipeline_of_diffusers_can_draw():
     run = pocket_pixels()
-    assert pipeline_of(run) == "PRXPixelPipeline" and pipeline_of(put(run, "flow.predict", Velocity())) == "PRXPipeline"
+    assert (
+        pipeline_of(run) == "PRXPixelPipeline"
+        and pipeline_of(put(run, "flow.predict", Velocity())) == "PRXPipeline"
+    )
     for other in (
         put(run, "flow.predict", XPrediction(floor=0.1)),
         put(run, "flow.predict", Preconditioned()),

@@ -1,7 +1,8 @@
-"""Make the files that test_formats.py reads, with commands only:  python tests/formats/make_fixtures.py
+"""Make the files that test_formats.py reads, with commands only:  python
+tests/formats/make_fixtures.py
 
-They hold what a release wrote, so that a later one must still read it. Make them again only when a format has to change.
-Needs Linux, git and a clean `fulcrum/`. Takes about a minute.
+They hold what a release wrote, so that a later one must still read it. Make them again only when a
+format has to change. Needs Linux, git and a clean `fulcrum/`. Takes about a minute.
 """
 
 import json
@@ -19,10 +20,12 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 FIXTURES = HERE / "fixtures"
-SCRATCH = Path("/dev/shm/fulcrum-fixtures")  # cells record their absolute path: this one names no machine
+# cells record their absolute path: this one names no machine
+SCRATCH = Path("/dev/shm/fulcrum-fixtures")
 MODEL = ("model.width=8", "model.depth=1", "model.heads=1", "budget.batch=4", "sample.steps=2")
 WORLD = ("data.source.count=8", "data.source.max_objects=2")
-SMOOTH = "optim.rule.eps=1e-5"  # with 1e-15 AdamW follows the sign of rounding errors, which differ between CPUs
+# with 1e-15 AdamW follows the sign of rounding errors, which differ between CPUs
+SMOOTH = "optim.rule.eps=1e-5"
 IMAGES = 120
 SAVED = 48  # images after which a run is interrupted
 PROMPT = "a large red circle at the top left."
@@ -52,28 +55,51 @@ def training(out: str, phrase: str = PHRASE, seed: int = 0) -> list[str]:
 
 
 def store_training(store: str, out: str) -> list[str]:
-    words = ["train", "spark", "--images", "16", "--out", out, "--threads", "1", "--no-compile", "--json"]
-    return [*words, *settings(f"data.source=folder(path='{store}')", "data.size=32", *MODEL, SMOOTH)]
+    words = [
+        "train",
+        "spark",
+        "--images",
+        "16",
+        "--out",
+        out,
+        "--threads",
+        "1",
+        "--no-compile",
+        "--json",
+    ]
+    return [
+        *words,
+        *settings(f"data.source=folder(path='{store}')", "data.size=32", *MODEL, SMOOTH),
+    ]
 
 
 def environment() -> dict[str, str]:
-    more = {"PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": str(SCRATCH / "user")}
+    more = {
+        "PYTHONPATH": str(REPOSITORY),
+        "OMP_NUM_THREADS": "1",
+        "XDG_CACHE_HOME": str(SCRATCH / "user"),
+    }
     return {**os.environ, **more}
 
 
 def fulcrum(*words: str) -> dict:
     """Run a command; return the JSON object that it printed last."""
     command = [sys.executable, "-m", "fulcrum", *words]
-    done = subprocess.run(command, cwd=SCRATCH, env=environment(), stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=SCRATCH, env=environment(), stdout=subprocess.PIPE, text=True, check=True
+    )
     lines = done.stdout.splitlines()
     return json.loads(lines[-1]) if "--json" in words else {}
 
 
 def interrupt(launcher: tuple[str, ...], out: str) -> Path:
-    """Start a run, stop it after SAVED images, and return its folder with the newest checkpoint alone."""
+    """Start a run, stop it after SAVED images, and return its folder with the newest checkpoint
+    alone."""
     command = [sys.executable, *launcher, *training(out), "--save-every", "4"]
     running = subprocess.Popen(command, cwd=SCRATCH, env=environment(), stdout=subprocess.DEVNULL)
-    while running.poll() is None and not list((SCRATCH / out).glob(f"*/checkpoints/{SAVED:012d}/state.json")):
+    while running.poll() is None and not list(
+        (SCRATCH / out).glob(f"*/checkpoints/{SAVED:012d}/state.json")
+    ):
         time.sleep(0.001)
     running.send_signal(signal.SIGTERM)
     running.wait()
@@ -94,7 +120,8 @@ def keep(folder: Path, name: str, ignored: Callable[..., set[str]] | None = None
 
 
 def make_finished() -> dict:
-    """A finished run with its last checkpoint, weights kept at points before, and what they draw."""
+    """A finished run with its last checkpoint, weights kept at points before, and what they
+    draw."""
     result = fulcrum(*training("finished"), "--keep-checkpoints", "3")
     fulcrum("runs", "gc", "--out", "finished")
     folder = SCRATCH / "finished" / result["key"]
@@ -120,7 +147,9 @@ def make_interrupted(name: str, launcher: tuple[str, ...]) -> dict:
 def make_cache() -> dict:
     fulcrum("encode", "spark", "--out", "encoded", "--json", *settings(*MODEL, *WORLD))
     keep(SCRATCH / "encoded" / "cache", "cache", shutil.ignore_patterns("flops"))
-    return {"entries": sorted(path.name for path in (FIXTURES / "cache").iterdir() if path.is_dir())}
+    return {
+        "entries": sorted(path.name for path in (FIXTURES / "cache").iterdir() if path.is_dir())
+    }
 
 
 def make_store() -> dict:
@@ -134,14 +163,22 @@ def make_store() -> dict:
             picture = Image.new("RGB", (32, 32), (240, 240, 230 - number))
             picture.paste(colour, (number % 16, 4, number % 16 + 10, 20))
             picture.save(pictures / f"{number:02d}.png")
-            row = {"file_name": f"{number:02d}.png", "text": f"a {name} square, {number % 16} from the left."}
+            row = {
+                "file_name": f"{number:02d}.png",
+                "text": f"a {name} square, {number % 16} from the left.",
+            }
             table.write(json.dumps(row) + "\n")
     fulcrum("data", "import", "pictures", "store", "--size", "32", "--hold-out", "0.2")
     keep(SCRATCH / "store", "store")
     checked = fulcrum("data", "check", "store", "--json")
     result = fulcrum(*store_training("store", "on_store"))
     loss = record(SCRATCH / "on_store" / result["key"])[-1]["loss"]
-    return {"content": checked["content"], "samples": checked["samples"], "key": result["key"], "loss": loss}
+    return {
+        "content": checked["content"],
+        "samples": checked["samples"],
+        "key": result["key"],
+        "loss": loss,
+    }
 
 
 def make_study() -> dict:
@@ -152,7 +189,9 @@ def make_study() -> dict:
     keep(SCRATCH / "kept_study", "kept_study")
     (FIXTURES / "study").mkdir()
     shutil.copy(SCRATCH / "plan.toml", FIXTURES / "study")
-    left_out = shutil.ignore_patterns("cache", "checkpoints", "previews", "report.*", "*.lock", "lock")
+    left_out = shutil.ignore_patterns(
+        "cache", "checkpoints", "previews", "report.*", "*.lock", "lock"
+    )
     keep(SCRATCH / "runs", "study/runs", left_out)
     numbers = [{name: row[name] for name in row if name not in WORDS} for row in result["effects"]]
     return {"plan": result["plan"], "effects": numbers}
@@ -160,9 +199,13 @@ def make_study() -> dict:
 
 def made_at() -> str:
     git = ["git", "-C", str(REPOSITORY)]
-    if subprocess.run([*git, "status", "--porcelain", "fulcrum"], capture_output=True, check=True).stdout:
+    if subprocess.run(
+        [*git, "status", "--porcelain", "fulcrum"], capture_output=True, check=True
+    ).stdout:
         raise SystemExit("fulcrum/ has changes that are not committed: no commit could be named")
-    return subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main() -> None:
@@ -181,8 +224,9 @@ def main() -> None:
     }
     (FIXTURES / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
     (FIXTURES / "README.md").write_text(
-        f"Files as commit {commit} wrote them. `expected.json` holds what they were made to contain.\n"
-        "They are read by `../test_formats.py`, and made again by `../make_fixtures.py`.\n"
+        f"Files as commit {commit} wrote them. `expected.json` holds what they were made to"
+        " contain.\nThey are read by `../test_formats.py`, and made again by"
+        " `../make_fixtures.py`.\n"
     )
     shutil.rmtree(SCRATCH)
 

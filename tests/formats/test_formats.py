@@ -1,4 +1,5 @@
-"""What the commit named in fixtures/README.md wrote is read today: runs, checkpoints, caches, data sets and studies.
+"""What the commit named in fixtures/README.md wrote is read today: runs, checkpoints, caches, data
+sets and studies.
 
 Everything goes through commands and the public API, so that the package's modules may move.
 """
@@ -17,7 +18,15 @@ import fulcrum
 from fulcrum.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))
-from make_fixtures import FIXTURES, MODEL, PROMPT, WORLD, settings, store_training, training  # noqa: E402
+from make_fixtures import (
+    FIXTURES,
+    MODEL,
+    PROMPT,
+    WORLD,
+    settings,
+    store_training,
+    training,
+)  # noqa: E402
 
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 NEAR = 1e-3  # of a loss: kinds of CPU differ by rounding, which thirty steps enlarge
@@ -32,7 +41,8 @@ def encoded(tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, encoded):
-    """A working folder with a copy of one fixture: its copy is the folder of runs unless a path is given."""
+    """A working folder with a copy of one fixture: its copy is the folder of runs unless a path is
+    given."""
     monkeypatch.chdir(tmp_path)
 
     def copy(name, to="runs"):
@@ -72,9 +82,16 @@ def pixels(path):
 
 
 def contents(folder):
-    """Bytes and time of writing of every file: a file that is written again is told from one that is only read."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != "lock"]
-    return {path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    """Bytes and time of writing of every file: a file that is written again is told from one that
+    is only read."""
+    files = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock" and path.name != "lock"
+    ]
+    return {
+        path.relative_to(folder): (path.read_bytes(), path.stat().st_mtime_ns) for path in files
+    }
 
 
 def test_a_finished_run_is_listed_shown_and_not_trained_again(here, command):
@@ -110,8 +127,13 @@ def test_kept_and_last_weights_draw_what_they_drew(here, command, images):
 def test_each_point_draws_another_picture_and_others_are_refused(here, capsys):
     here("finished")
     points = EXPECTED["finished"]["kept"]
-    drawn = [pixels(FIXTURES / "drawn" / f"{images}.png") for images in (*points, EXPECTED["finished"]["images"])]
-    assert all(abs(one - other).max() > NEAR_PIXEL for one, other in itertools.combinations(drawn, 2))
+    drawn = [
+        pixels(FIXTURES / "drawn" / f"{images}.png")
+        for images in (*points, EXPECTED["finished"]["images"])
+    ]
+    assert all(
+        abs(one - other).max() > NEAR_PIXEL for one, other in itertools.combinations(drawn, 2)
+    )
     with pytest.raises(SystemExit) as ended:
         main(["sample", EXPECTED["finished"]["key"], PROMPT, "--at", "9"])
     told = capsys.readouterr().err
@@ -124,7 +146,9 @@ def test_a_finished_run_is_started_from(here, command):
     words[words.index("--images") + 1] = "16"
     result = command(*words)
     started = record(Path(result["run"]))[0]["loss"]
-    fresh = command(*(word for word in words if word not in ("--start", EXPECTED["finished"]["key"])))
+    fresh = command(
+        *(word for word in words if word not in ("--start", EXPECTED["finished"]["key"]))
+    )
     assert result["key"] != fresh["key"]
     assert started < record(Path(fresh["run"]))[0]["loss"]
 
@@ -141,12 +165,17 @@ def test_an_interrupted_run_is_resumed_by_one_process(here, command, name):
     result = command(*training("runs"))
     sessions = [event for event in lines(folder / "events.jsonl") if event["event"] == "session"]
     assert [event["images"] for event in sessions] == [0, expected["images"]]
-    assert [event["system"]["processes"] for event in sessions] == [2 if name == "two_ranks" else 1, 1]
+    assert [event["system"]["processes"] for event in sessions] == [
+        2 if name == "two_ranks" else 1,
+        1,
+    ]
     assert (result["key"], result["images"]) == (expected["key"], whole["images"])
     assert begun and record(folder)[: len(begun)] == begun
     assert (folder / "record.steps").read_bytes().startswith(steps)
     losses = {line["images"]: line["loss"] for line in record(folder)}
-    assert losses == pytest.approx({line["images"]: line["loss"] for line in whole["record"]}, rel=NEAR)
+    assert losses == pytest.approx(
+        {line["images"]: line["loss"] for line in whole["record"]}, rel=NEAR
+    )
     assert fulcrum.sample(folder, PROMPT).shape == (1, 32, 32, 3)
 
 

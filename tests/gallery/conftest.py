@@ -1,4 +1,5 @@
-"""What tests of the gallery share: a few of the smallest runs, hung side by side, and a server of them."""
+"""What tests of the gallery share: a few of the smallest runs, hung side by side, and a server of
+them."""
 
 import http.client
 import json
@@ -23,8 +24,8 @@ PROMPT = "a large red circle at the top left."
 
 @pytest.fixture(scope="session")
 def out(tiny, tmp_path_factory):
-    """Four runs: two that kept points of their training, one of them with a hostile name; one of other pictures; one that
-    is not finished."""
+    """Four runs: two that kept points of their training, one of them with a hostile name; one of
+    other pictures; one that is not finished."""
     out = tmp_path_factory.mktemp("hung") / "runs"
     keys = {}
     for name, phrase, settings, seed in (
@@ -35,7 +36,9 @@ def out(tiny, tmp_path_factory):
     ):
         run = tiny("spark", "optim.lr=0.05", *settings)
         order = Order(run, seed, phrase, out, System(), quiet=True)
-        keys[name] = perform(order, lambda text: None, keeping(5 if name in ("plain", "hostile") else 0))["key"]
+        keys[name] = perform(
+            order, lambda text: None, keeping(5 if name in ("plain", "hostile") else 0)
+        )["key"]
     (out / keys["stopped"] / "result.json").unlink()
     (out / "keys.json").write_text(json.dumps(keys))
     return out
@@ -90,7 +93,10 @@ def asked(server, method, path, body=None, **headers):
     port = server.server_address[1]
     connection = http.client.HTTPConnection(HOST, port, timeout=60)
     connection.putrequest(method, path, skip_host=True)
-    given = {"Host": f"127.0.0.1:{port}", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    given = {
+        "Host": f"127.0.0.1:{port}",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
     if body is not None:
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"Content-Type": "application/json", "Content-Length": str(len(body)), **given}

@@ -1,4 +1,5 @@
-"""Drawing for the page: the same pictures as `fulcrum sample`, each once, the newest request first, faults told."""
+"""Drawing for the page: the same pictures as `fulcrum sample`, each once, the newest request first,
+faults told."""
 
 import io
 import json
@@ -33,7 +34,9 @@ def answered(desk, *columns, **settings):
 
 
 def pictures(desk, answer):
-    kept = [desk.picture(*one["id"].split("-")[:1], int(one["id"][-1])) for one in answer["pictures"]]
+    kept = [
+        desk.picture(*one["id"].split("-")[:1], int(one["id"][-1])) for one in answer["pictures"]
+    ]
     return [Image.open(io.BytesIO(one.data)) for one in kept]
 
 
@@ -66,7 +69,9 @@ def test_the_command_draws_the_same_file(desk, out, keys, tmp_path, capsys, colu
 def test_arms_share_their_noise_and_a_picture_is_drawn_once(desk, keys, monkeypatch):
     noises = []
     latents = Painter.latents
-    monkeypatch.setattr(Painter, "latents", lambda self, *args: noises.append(args[1:3]) or latents(self, *args))
+    monkeypatch.setattr(
+        Painter, "latents", lambda self, *args: noises.append(args[1:3]) or latents(self, *args)
+    )
     first = answered(desk, keys["plain"], keys["hostile"], seed=3)
     assert noises == [(3, np.array([0]))] * 2
     again = answered(desk, keys["hostile"], keys["plain"], seed=3)
@@ -92,7 +97,9 @@ def test_the_training_can_be_looked_back_on(desk, keys):
     assert not np.array_equal(first, last)
 
 
-def test_a_newer_request_of_the_page_ends_the_older_one_in_the_middle_of_a_picture(desk, keys, monkeypatch):
+def test_a_newer_request_of_the_page_ends_the_older_one_in_the_middle_of_a_picture(
+    desk, keys, monkeypatch
+):
     steps, begun, go_on = [], threading.Event(), threading.Event()
     watched = Painter.watched
 
@@ -107,7 +114,9 @@ def test_a_newer_request_of_the_page_ends_the_older_one_in_the_middle_of_a_pictu
 
     monkeypatch.setattr(Painter, "watched", slow)
     older = []
-    thread = threading.Thread(target=lambda: older.extend(desk.answers(request(keys["plain"], keys["hostile"], steps=50))))
+    thread = threading.Thread(
+        target=lambda: older.extend(desk.answers(request(keys["plain"], keys["hostile"], steps=50)))
+    )
     thread.start()
     assert begun.wait(60)
     newer = desk.answers(request(keys["plain"], prompt="a star.", steps=2))
@@ -133,14 +142,18 @@ def test_another_pages_request_ends_nobodys(desk, keys):
 def test_what_cannot_be_read_is_told(desk, keys):
     [answer] = answered(desk, keys["plain"], prompt="a red wombat, eine Kugel")
     assert answer["notes"] == [
-        "words the text encoder does not know, read as 'unknown': eine, kugel, wombat (its words: docs/pictures.md)"
+        "words the text encoder does not know, read as 'unknown': eine, kugel, wombat (its words:"
+        " docs/pictures.md)"
     ]
     [answer] = answered(desk, keys["plain"], prompt="a red circle.")
     assert answer["notes"] == []
     long = "a red circle. " * 16 + "a blue star"
     [answer] = answered(desk, keys["plain"], prompt=long)
     assert answer["notes"] == ["the text encoder takes 63 words: the rest was cut, '. a blue star'"]
-    assert pictures(desk, answer)[0].text["prompt"] == ("a red circle. " * 16)[:-2] and "blue" not in answer["command"]
+    assert (
+        pictures(desk, answer)[0].text["prompt"] == ("a red circle. " * 16)[:-2]
+        and "blue" not in answer["command"]
+    )
     [answer] = answered(desk, keys["plain"], prompt="立方体")
     assert "holds no word that can be read" in answer["error"]
     [answer] = answered(desk, keys["plain"], prompt="")
@@ -149,23 +162,31 @@ def test_what_cannot_be_read_is_told(desk, keys):
 
 def test_a_fault_of_one_run_leaves_the_others(copied, keys, desk):
     own = drawing_desk.DrawingDesk(
-        named_runs([keys["plain"], keys["hostile"], keys["large"]], copied, CATALOG.fillers), OpenModels()
+        named_runs([keys["plain"], keys["hostile"], keys["large"]], copied, CATALOG.fillers),
+        OpenModels(),
     )
     part = next((copied / keys["plain"] / "checkpoints").glob("*48/model.safetensors"))
     part.write_bytes(part.read_bytes()[:-1] + b"\x7f")
     shutil.rmtree(copied / keys["large"] / "checkpoints")
     answers = answered(own, keys["plain"], keys["hostile"], keys["large"], "0" * 16)
     assert "damaged" in answers[0]["error"] and "pictures" in answers[1]
-    assert "its weights are gone" in answers[2]["error"] and "not in the gallery" in answers[3]["error"]
+    assert (
+        "its weights are gone" in answers[2]["error"]
+        and "not in the gallery" in answers[3]["error"]
+    )
 
 
 def test_few_models_and_pictures_are_kept_where_there_is_little_room(out, keys):
     models = OpenModels(most_bytes=1)
-    own = drawing_desk.DrawingDesk(named_runs([keys["plain"], keys["hostile"]], out, CATALOG.fillers), models, (), 1)
+    own = drawing_desk.DrawingDesk(
+        named_runs([keys["plain"], keys["hostile"]], out, CATALOG.fillers), models, (), 1
+    )
     answers = answered(own, keys["plain"], keys["hostile"])
     assert len(models.painters) == 1 and len(own.columns) == 1
     first, second = (answer["pictures"][0]["id"][:64] for answer in answers)
-    assert own.picture(first, 0) is None and own.picture(second, 0) and own.picture(second, 1) is None
+    assert (
+        own.picture(first, 0) is None and own.picture(second, 0) and own.picture(second, 1) is None
+    )
 
 
 def test_too_many_requests_at_once_are_refused(desk, keys, monkeypatch):

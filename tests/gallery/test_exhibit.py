@@ -1,4 +1,5 @@
-"""What hangs in the gallery: named runs or a study's arms; what cannot be shown is named with its reason."""
+"""What hangs in the gallery: named runs or a study's arms; what cannot be shown is named with its
+reason."""
 
 import json
 import shutil
@@ -18,7 +19,14 @@ from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.gallery.conftest import desk_of
 
-SMALL = ("model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=64", "sample.steps=2")
+SMALL = (
+    "model.width=32",
+    "model.depth=4",
+    "model.heads=2",
+    "budget.batch=8",
+    "data.source.count=64",
+    "sample.steps=2",
+)
 PLAN = f"""
 title = "Small <b>study</b>"
 baseline = "spark"
@@ -44,19 +52,31 @@ def hung(names, out):
 
 
 def test_runs_are_found_by_key_folder_or_all_of_them(out, keys):
-    assert [one.key for one in hung([keys["plain"][:6], str(out / keys["large"]), keys["plain"]], out).exhibits] == [
+    assert [
+        one.key
+        for one in hung([keys["plain"][:6], str(out / keys["large"]), keys["plain"]], out).exhibits
+    ] == [
         keys["plain"],
         keys["large"],
     ]
     every = hung((), out)
-    assert {one.key for one in every.exhibits} == set(keys.values()) and every.title == "4 runs side by side"
+    assert {one.key for one in every.exhibits} == set(
+        keys.values()
+    ) and every.title == "4 runs side by side"
 
 
 def test_an_unfinished_run_says_so_and_unlike_sizes_are_known(out, keys):
     facts = {one.key: one.facts() for one in hung((), out).exhibits}
-    assert facts[keys["stopped"]]["state"] == "not finished: at 48 of 48 images" and not facts[keys["plain"]]["state"]
+    assert (
+        facts[keys["stopped"]]["state"] == "not finished: at 48 of 48 images"
+        and not facts[keys["plain"]]["state"]
+    )
     assert facts[keys["plain"]]["points"] == [8, 16, 24, 32, 40, 48]
-    assert facts[keys["plain"]]["noise"] == facts[keys["hostile"]]["noise"] != facts[keys["large"]]["noise"]
+    assert (
+        facts[keys["plain"]]["noise"]
+        == facts[keys["hostile"]]["noise"]
+        != facts[keys["large"]]["noise"]
+    )
 
 
 def test_runs_that_cannot_be_drawn_with_are_named(copied, keys):
@@ -67,7 +87,10 @@ def test_runs_that_cannot_be_drawn_with_are_named(copied, keys):
     collection = hung([keys[name] for name in ("plain", "stopped", "large", "hostile")], copied)
     assert [one.key for one in collection.exhibits] == [keys["plain"]]
     reasons = {one.name: one.reason for one in collection.absent}
-    assert "no checkpoint yet" in reasons[keys["stopped"][:8]] and "nonsense" in reasons[keys["large"][:8]]
+    assert (
+        "no checkpoint yet" in reasons[keys["stopped"][:8]]
+        and "nonsense" in reasons[keys["large"][:8]]
+    )
     assert "not the description of a run" in reasons[keys["hostile"][:8]]
     shutil.rmtree(copied / keys["plain"] / "checkpoints")
     shutil.rmtree(copied / keys["plain"] / "kept")
@@ -96,7 +119,9 @@ def studied(tmp_path_factory):
     plan.write_text(PLAN)
     with pytest.MonkeyPatch.context() as patch:
         all_here(patch)
-        result, written = run(load(plan), CATALOG, out, f"fulcrum study run {plan} --out {out}", lambda text: None)
+        result, written = run(
+            load(plan), CATALOG, out, f"fulcrum study run {plan} --out {out}", lambda text: None
+        )
     return plan, out, result, written
 
 
@@ -105,9 +130,15 @@ def test_a_studys_arms_hang_under_one_seed(studied):
     collection = arms_of(written.parent, None, CATALOG.fillers)
     cells = {arm.label: arm.cells[0].key for arm in result.arms}
     assert {one.name: one.key for one in collection.exhibits} == cells
-    assert collection.exhibits[0].name == result.baseline.label and collection.exhibits[0].colour == "arm-0"
-    assert [one.folder.about()["seed"] for one in arms_of(written.parent, 1, CATALOG.fillers).exhibits] == [1, 1]
-    assert [one.facts()["points"] for one in collection.exhibits] == [[16, 32, 40, 48]] * 2  # two kept, two checkpoints
+    assert (
+        collection.exhibits[0].name == result.baseline.label
+        and collection.exhibits[0].colour == "arm-0"
+    )
+    assert [
+        one.folder.about()["seed"] for one in arms_of(written.parent, 1, CATALOG.fillers).exhibits
+    ] == [1, 1]
+    # two kept, two checkpoints
+    assert [one.facts()["points"] for one in collection.exhibits] == [[16, 32, 40, 48]] * 2
     assert load(plan).hash == load(plan).model_copy(update={"keep_checkpoints": 0}).hash
     with pytest.raises(BadInput, match="no cells of seed 5"):
         arms_of(written.parent, 5, CATALOG.fillers)
@@ -124,18 +155,27 @@ def test_an_arm_whose_run_is_not_there_is_named(studied, tmp_path):
     ]
 
 
-def test_the_studys_page_tells_the_command_and_links_only_where_they_lead_somewhere(studied, serve, ask):
+def test_the_studys_page_tells_the_command_and_links_only_where_they_lead_somewhere(
+    studied, serve, ask
+):
     plan, out, result, written = studied
     command = f"fulcrum gallery --study {plan} --out {out}"
     html = written.read_text()
     assert command in html and 'href="/' not in html
     with serve(desk_of(arms_of(written.parent, None, CATALOG.fillers), out)) as server:
         status, headers, served = ask(server, "GET", "/study")
-        assert headers["Last-Modified"]  # a running study's page tells by it whether it is still heard of
-        assert status == 200 and b'<a href="/?prompt=' in served and b"fulcrum gallery" not in served
+        # a running study's page tells by it whether it is still heard of
+        assert headers["Last-Modified"]
+        assert (
+            status == 200 and b'<a href="/?prompt=' in served and b"fulcrum gallery" not in served
+        )
         assert served.count(b"Draw it in the gallery") == len(result.grids.prompts)
         front = ask(server, "GET", "/")[2]
-        assert b'href="/study"' in front and b"<b>study</b>" not in front and b"&lt;b&gt;study" in front
+        assert (
+            b'href="/study"' in front
+            and b"<b>study</b>" not in front
+            and b"&lt;b&gt;study" in front
+        )
     assert page.render(result).count("fulcrum gallery") == 1
 
 
@@ -156,7 +196,20 @@ def test_the_command_opens_a_study_by_its_plan_and_ends_quietly(studied, capsys,
 
     monkeypatch.setattr("fulcrum.cli.gallery.server.until_stopped", once)
     with pytest.raises(SystemExit) as end:
-        main(["gallery", "--study", str(plan), "--out", str(out), "--port", "0", "--json", "--threads", "1"])
+        main(
+            [
+                "gallery",
+                "--study",
+                str(plan),
+                "--out",
+                str(out),
+                "--port",
+                "0",
+                "--json",
+                "--threads",
+                "1",
+            ]
+        )
     printed = capsys.readouterr()
     assert not end.value.code and served
     answer = json.loads(printed.out)

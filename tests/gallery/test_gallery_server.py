@@ -20,20 +20,37 @@ def test_it_binds_loopback_and_sends_a_page_that_asks_nobody_else(served, ask):
     assert served.server_address[0] == "127.0.0.1"
     status, headers, page = ask(served, "GET", "/?prompt=anything")
     policy = headers["Content-Security-Policy"]
-    assert status == 200 and headers["Cache-Control"] == "no-store" and headers["X-Content-Type-Options"] == "nosniff"
-    assert "default-src 'none'" in policy and "script-src 'sha256-" in policy and "frame-ancestors 'none'" in policy
+    assert (
+        status == 200
+        and headers["Cache-Control"] == "no-store"
+        and headers["X-Content-Type-Options"] == "nosniff"
+    )
+    assert (
+        "default-src 'none'" in policy
+        and "script-src 'sha256-" in policy
+        and "frame-ancestors 'none'" in policy
+    )
     assert b"http://" not in page and b"https://" not in page
 
 
 def test_a_drawing_comes_line_by_line_and_its_pictures_are_fetched_by_hash(served, ask, keys):
-    body = {"page": "a", "prompt": PROMPT, "columns": [{"key": keys["plain"]}, {"key": keys["large"]}]}
+    body = {
+        "page": "a",
+        "prompt": PROMPT,
+        "columns": [{"key": keys["plain"]}, {"key": keys["large"]}],
+    }
     status, headers, content = ask(served, "POST", "/draw", body)
     first, second, last = lines(content)
     assert status == 200 and headers["Content-Type"] == "application/x-ndjson" and last["done"]
     assert [first["size"], second["size"]] == ["32×32", "64×64"]
     status, headers, picture = ask(served, "GET", f"/picture/{first['pictures'][0]['id']}")
-    assert status == 200 and headers["Content-Type"] == "image/png" and picture.startswith(b"\x89PNG")
-    assert headers["Content-Disposition"].endswith(f'{keys["plain"][:8]}.png"') and PROMPT.encode() in picture
+    assert (
+        status == 200 and headers["Content-Type"] == "image/png" and picture.startswith(b"\x89PNG")
+    )
+    assert (
+        headers["Content-Disposition"].endswith(f'{keys["plain"][:8]}.png"')
+        and PROMPT.encode() in picture
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,8 +136,10 @@ def test_bodies_that_are_no_request(served, ask, keys):
     assert ask(served, "POST", "/draw", b"\xff\xfe")[0] == 400
     assert ask(served, "POST", "/draw", b" " * 16_385)[0] == 413
     assert ask(served, "POST", "/draw", good, Content_Length="-1")[0] == 413
-    assert ask(served, "POST", "/draw", good, Content_Length="9" * 5_000)[0] == 413  # more digits than Python reads
-    assert ask(served, "POST", "/draw", good, Content_Type="text/plain")[0] == 415  # what a form of another site may send
+    # more digits than Python reads
+    assert ask(served, "POST", "/draw", good, Content_Length="9" * 5_000)[0] == 413
+    # what a form of another site may send
+    assert ask(served, "POST", "/draw", good, Content_Type="text/plain")[0] == 415
     assert ask(served, "POST", "/other", good)[0] == 404
     assert ask(served, "OPTIONS", "/draw")[0] == ask(served, "PUT", "/draw", good)[0] == 501
     unknown = {**good, "columns": [{"key": "0" * 16}]}
@@ -128,13 +147,21 @@ def test_bodies_that_are_no_request(served, ask, keys):
 
 
 def test_letters_that_cannot_be_seen_do_not_reach_the_command(served, ask, keys):
-    body = {"page": "a", "prompt": "a \x1b[2Jred\n\u202e circle;\trm -rf $HOME", "columns": [{"key": keys["plain"]}]}
+    body = {
+        "page": "a",
+        "prompt": "a \x1b[2Jred\n\u202e circle;\trm -rf $HOME",
+        "columns": [{"key": keys["plain"]}],
+    }
     answer = lines(ask(served, "POST", "/draw", body)[2])[0]
-    assert answer["command"].isprintable() and "'a  [2Jred   circle; rm -rf $HOME'" in answer["command"]
+    assert (
+        answer["command"].isprintable()
+        and "'a  [2Jred   circle; rm -rf $HOME'" in answer["command"]
+    )
 
 
 def test_a_browser_that_left_keeps_nobody_waiting(served, ask, keys, monkeypatch):
-    """One leaves in the middle of its picture, one while it waits for its turn: neither is drawn to the end."""
+    """One leaves in the middle of its picture, one while it waits for its turn: neither is drawn to
+    the end."""
     steps, drawing, left = [], threading.Event(), threading.Event()
     watched = Painter.watched
 
@@ -152,8 +179,12 @@ def test_a_browser_that_left_keeps_nobody_waiting(served, ask, keys, monkeypatch
     port = served.server_address[1]
 
     def leaving(page, count):
-        body = json.dumps({"page": page, "prompt": PROMPT, "steps": count, "columns": [{"key": keys["plain"]}]}).encode()
-        head = f"POST /draw HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        body = json.dumps(
+            {"page": page, "prompt": PROMPT, "steps": count, "columns": [{"key": keys["plain"]}]}
+        ).encode()
+        head = (
+            f"POST /draw HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        )
         browser = socket.create_connection(("127.0.0.1", port), timeout=30)
         browser.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         return browser

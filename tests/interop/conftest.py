@@ -3,7 +3,22 @@
 import pytest
 import torch
 
-WORDS = ("a", "red", "blue", "green", "circle", "square", "ring", "large", "small", "at", "the", "top", "left", "and")
+WORDS = (
+    "a",
+    "red",
+    "blue",
+    "green",
+    "circle",
+    "square",
+    "ring",
+    "large",
+    "small",
+    "at",
+    "the",
+    "top",
+    "left",
+    "and",
+)
 MODULE = dict(
     vocab_size=64,
     hidden_size=16,
@@ -25,7 +40,9 @@ TEXT = dict(
     bos_token_id=2,
     pad_token_id=0,
 )
-SIGHT = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
+SIGHT = dict(
+    hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8
+)
 LEVELS = dict(
     block_out_channels=(8, 16),
     down_block_types=("DownEncoderBlock2D",) * 2,
@@ -60,18 +77,28 @@ def deep(library):
 
 
 def t5gemma(library, whole=False):
-    config = library.T5GemmaConfig(encoder=dict(MODULE), decoder=dict(MODULE), vocab_size=64, is_encoder_decoder=whole)
-    return library.T5GemmaForConditionalGeneration(config) if whole else library.T5GemmaEncoderModel(config)
+    config = library.T5GemmaConfig(
+        encoder=dict(MODULE), decoder=dict(MODULE), vocab_size=64, is_encoder_decoder=whole
+    )
+    return (
+        library.T5GemmaForConditionalGeneration(config)
+        if whole
+        else library.T5GemmaEncoderModel(config)
+    )
 
 
 def t5gemma_encoder(library):
     from transformers.models.t5gemma.modeling_t5gemma import T5GemmaEncoder
 
-    return T5GemmaEncoder(library.T5GemmaConfig(encoder=dict(MODULE), decoder=dict(MODULE), vocab_size=64).encoder)
+    return T5GemmaEncoder(
+        library.T5GemmaConfig(encoder=dict(MODULE), decoder=dict(MODULE), vocab_size=64).encoder
+    )
 
 
 def qwen(library, whole=False):
-    turn = dict(rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1], mrope_interleaved=True)
+    turn = dict(
+        rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1], mrope_interleaved=True
+    )
     if not whole:
         return library.Qwen3VLTextModel(library.Qwen3VLTextConfig(**MODULE, rope_parameters=turn))
     sight = dict(
@@ -84,13 +111,20 @@ def qwen(library, whole=False):
         deepstack_visual_indexes=[0],
         num_position_embeddings=16,
     )
-    config = library.Qwen3VLConfig(text_config=dict(MODULE, rope_parameters=turn), vision_config=sight)
+    config = library.Qwen3VLConfig(
+        text_config=dict(MODULE, rope_parameters=turn), vision_config=sight
+    )
     return library.Qwen3VLForConditionalGeneration(config)
 
 
 CODECS = {
     "kl": lambda d: d.AutoencoderKL(
-        latent_channels=4, scaling_factor=0.36, shift_factor=0.11, use_quant_conv=False, use_post_quant_conv=False, **LEVELS
+        latent_channels=4,
+        scaling_factor=0.36,
+        shift_factor=0.11,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+        **LEVELS,
     ),
     "channels": lambda d: d.AutoencoderKL(
         latent_channels=4,
@@ -113,7 +147,9 @@ TEXTS = {
     "t5gemma": t5gemma,
     "t5gemma_whole": lambda t: t5gemma(t, whole=True),
     "t5gemma_encoder": t5gemma_encoder,
-    "t5": lambda t: t.T5EncoderModel(t.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2)),
+    "t5": lambda t: t.T5EncoderModel(
+        t.T5Config(vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2)
+    ),
     "clip_text": lambda t: t.CLIPTextModel(t.CLIPTextConfig(**TEXT)),
     "qwen": qwen,
     "qwen_whole": lambda t: qwen(t, whole=True),
@@ -130,11 +166,17 @@ TEXTS = {
 }
 TEACHERS = {
     "dinov2": lambda t: t.Dinov2Model(t.Dinov2Config(mlp_ratio=2, **SIGHT)),
-    "dinov2_registers": lambda t: t.Dinov2WithRegistersModel(t.Dinov2WithRegistersConfig(mlp_ratio=2, **SIGHT)),
-    "dinov3": lambda t: t.DINOv3ViTModel(t.DINOv3ViTConfig(intermediate_size=32, num_register_tokens=4, **SIGHT)),
+    "dinov2_registers": lambda t: t.Dinov2WithRegistersModel(
+        t.Dinov2WithRegistersConfig(mlp_ratio=2, **SIGHT)
+    ),
+    "dinov3": lambda t: t.DINOv3ViTModel(
+        t.DINOv3ViTConfig(intermediate_size=32, num_register_tokens=4, **SIGHT)
+    ),
     "clip_vision": lambda t: t.CLIPVisionModel(t.CLIPVisionConfig(intermediate_size=32, **SIGHT)),
     "clip": lambda t: t.CLIPModel(
-        t.CLIPConfig(text_config=TEXT, vision_config=dict(intermediate_size=32, **SIGHT), projection_dim=8)
+        t.CLIPConfig(
+            text_config=TEXT, vision_config=dict(intermediate_size=32, **SIGHT), projection_dim=8
+        )
     ),
 }
 
@@ -143,7 +185,9 @@ def tokenizer(folder, ends=True, longest=128):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {word: number for number, word in enumerate(["<pad>", "<eos>", "<bos>", "<unk>", *WORDS])}
+    vocabulary = {
+        word: number for number, word in enumerate(["<pad>", "<eos>", "<bos>", "<unk>", *WORDS])
+    }
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     if ends:
@@ -174,7 +218,8 @@ def part(tmp_path_factory):
             make = {**CODECS, **TEXTS, **TEACHERS}[name]
             make(diffusers if name in CODECS else transformers).save_pretrained(folder)
             if name in TEXTS or name == "clip":
-                tokenizer(folder, ends=not name.startswith("qwen"))  # Qwen's gives an empty prompt no token at all
+                # Qwen's gives an empty prompt no token at all
+                tokenizer(folder, ends=not name.startswith("qwen"))
         return folder
 
     return made

@@ -1,4 +1,5 @@
-"""What lora learned leaves by itself: peft puts it beside the exported base, and a process without fulcrum draws."""
+"""What lora learned leaves by itself: peft puts it beside the exported base, and a process without
+fulcrum draws."""
 
 import json
 import shutil
@@ -21,11 +22,16 @@ from fulcrum.training.session import Order, perform
 for package in ("diffusers", "transformers", "ftfy", "peft"):
     pytest.importorskip(package)
 PROMPT = "a large red circle at the top left."
-RUNS = {  # random heads, as in test_pipeline: after so few steps a fresh one would draw its noise and nothing else
+# random heads, as in test_pipeline: after so few steps a fresh one would draw its noise and nothing
+# else
+RUNS = {
     "latent": ("spark", "sample.steps=5", "sample.shift=2.0", "optim.lr=0.02"),
     "pixel": ("pocket_pixels", "sample.steps=5", "flow.noise_scale=2.0", "optim.lr=0.02"),
 }
-LORA = {"latent": "lora(rank=4, alpha=6, targets=[matrix, embed, head])", "pixel": "lora(rank=2, targets=[matrix, head])"}
+LORA = {
+    "latent": "lora(rank=4, alpha=6, targets=[matrix, embed, head])",
+    "pixel": "lora(rank=2, targets=[matrix, head])",
+}
 ELSEWHERE = """
 import os, sys
 sys.modules["fulcrum"] = None
@@ -58,7 +64,8 @@ def trained(run, out, phrase):
 
 @pytest.fixture(scope="module")
 def tuned(tiny, tmp_path_factory):
-    """Name -> the run with lora, and its adapter's folder with the base in it; the pixel run begins from a folder."""
+    """Name -> the run with lora, and its adapter's folder with the base in it; the pixel run begins
+    from a folder."""
     out, place, done = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("folders"), {}
     for name, (recipe, *settings) in RUNS.items():
         base, result = trained(tiny(recipe, *settings), out, recipe)
@@ -77,13 +84,18 @@ def tuned(tiny, tmp_path_factory):
 
 
 def test_a_process_without_fulcrum_draws_the_same_pictures(tuned, tmp_path, capsys):
-    """Both kinds of pipeline, by the very lines on the adapter's card; without the adapter they are others."""
+    """Both kinds of pipeline, by the very lines on the adapter's card; without the adapter they are
+    others."""
     folders = [str(folder) for _, folder in tuned.values()]
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, *folders], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, *folders], capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for name, (run, folder) in tuned.items():
         capsys.readouterr()
-        assert told("sample", run.path, PROMPT, "--scale", 1, "--to", tmp_path / name, "--json") == 0
+        assert (
+            told("sample", run.path, PROMPT, "--scale", 1, "--to", tmp_path / name, "--json") == 0
+        )
         ours = pixels(json.loads(capsys.readouterr().out)["files"][0])
         assert ours.std() > 10, "a picture that shows nothing compares nothing"
         assert np.abs(ours - pixels(folder / "picture.png")).max() <= 1, name
@@ -91,7 +103,8 @@ def test_a_process_without_fulcrum_draws_the_same_pictures(tuned, tmp_path, caps
 
 
 def test_the_loader_of_diffusers_takes_the_same_file(tuned):
-    """PRXTransformer2DModel of diffusers 0.42.1 has none; a class with one reads rank and alpha from the file."""
+    """PRXTransformer2DModel of diffusers 0.42.1 has none; a class with one reads rank and alpha
+    from the file."""
     from diffusers import PRXTransformer2DModel
     from diffusers.loaders import PeftAdapterMixin
     from peft import PeftModel
@@ -102,12 +115,16 @@ def test_the_loader_of_diffusers_takes_the_same_file(tuned):
     _, folder = tuned["latent"]
     place = folder / "base" / "transformer"
     theirs = Adaptable.from_pretrained(place)
-    theirs.load_lora_adapter(str(folder), prefix="base_model.model", weight_name="adapter_model.safetensors")
+    theirs.load_lora_adapter(
+        str(folder), prefix="base_model.model", weight_name="adapter_model.safetensors"
+    )
     beside = PeftModel.from_pretrained(PRXTransformer2DModel.from_pretrained(place), folder)
     inputs = torch.randn(2, 8, 8, 8), torch.rand(2), torch.randn(2, 5, 96)
     with torch.no_grad():
         assert torch.equal(theirs(*inputs).sample, beside(*inputs).sample)
-        assert not torch.equal(theirs(*inputs).sample, PRXTransformer2DModel.from_pretrained(place)(*inputs).sample)
+        assert not torch.equal(
+            theirs(*inputs).sample, PRXTransformer2DModel.from_pretrained(place)(*inputs).sample
+        )
 
 
 def test_the_merged_export_draws_what_the_run_draws(tuned, tmp_path):
@@ -119,7 +136,9 @@ def test_the_merged_export_draws_what_the_run_draws(tuned, tmp_path):
     assert told("export", run.path, tmp_path / "whole", "--seeds", 1) == 0
     written = load(tmp_path / "whole" / "transformer").state_dict()
     expected = merged(trained_weights(run))
-    assert written.keys() == expected.keys() and all(torch.equal(written[name], expected[name]) for name in written)
+    assert written.keys() == expected.keys() and all(
+        torch.equal(written[name], expected[name]) for name in written
+    )
     base = load_file(folder / "base" / "transformer" / "diffusion_pytorch_model.safetensors")
     assert any(not torch.equal(base[name], written[name]) for name in written)
 
@@ -132,18 +151,25 @@ def test_the_card_names_the_base_and_the_packages(tuned):
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"]) == (4, 6) and len(config["target_modules"]) > 20
     assert "latent base" not in card and str(folder.parent) not in card
-    assert f'base = "FOLDER"  # change this: the folder that `fulcrum export {trunk[:8]} FOLDER` writes' in card
+    assert (
+        f'base = "FOLDER"  # change this: the folder that `fulcrum export {trunk[:8]} FOLDER`'
+        " writes" in card
+    )
     assert 'base = "pixel base"  # change this' in (tuned["pixel"][1] / "README.md").read_text()
     assert "You can ignore the diffusers warning about timesteps" in card and "`accelerate`" in card
 
 
 def test_a_run_without_an_adapter_is_refused(tuned, tmp_path, capsys):
     run, folder = tuned["latent"]
-    trunk = run.path.parent / json.loads((run.path / "about.json").read_text())["run"]["start"]["run"]
+    trunk = (
+        run.path.parent / json.loads((run.path / "about.json").read_text())["run"]["start"]["run"]
+    )
     assert told("export", trunk, tmp_path / "one", "--adapter") == 2
     assert "trained without lora" in capsys.readouterr().err
     assert told("export", run.path, tmp_path / "two", "--adapter", "--dtype", "bf16") == 2
-    assert "an adapter is written in fp32" in capsys.readouterr().err and not any(tmp_path.iterdir())
+    assert "an adapter is written in fp32" in capsys.readouterr().err and not any(
+        tmp_path.iterdir()
+    )
 
 
 def test_the_command_adapts_a_pipeline_and_nothing_random(tuned, tmp_path, capsys, monkeypatch):
@@ -151,17 +177,43 @@ def test_the_command_adapts_a_pipeline_and_nothing_random(tuned, tmp_path, capsy
 
     monkeypatch.setattr(run_evaluation, "VALIDATION", 16)  # the same acts, fewer pictures
     base = tuned["latent"][1] / "base"
-    settings = ("budget.batch=8", "data.source.count=16", "sample.steps=2", "data.source.domain=synthetic")
-    words = ["train", "spark + lora(rank=4, targets=matrix)", "--images", "8", "--out", str(tmp_path), "--threads", "1"]
+    settings = (
+        "budget.batch=8",
+        "data.source.count=16",
+        "sample.steps=2",
+        "data.source.domain=synthetic",
+    )
+    words = [
+        "train",
+        "spark + lora(rank=4, targets=matrix)",
+        "--images",
+        "8",
+        "--out",
+        str(tmp_path),
+        "--threads",
+        "1",
+    ]
     words += [word for setting in settings for word in ("--set", setting)]
     assert told(*words, "--quiet", "--json") == 2
-    assert "--start RUN" in json.loads(capsys.readouterr().out)["error"] and not any(tmp_path.glob("*/about.json"))
+    assert "--start RUN" in json.loads(capsys.readouterr().out)["error"] and not any(
+        tmp_path.glob("*/about.json")
+    )
     assert told(*words, "--start", base, "--quiet", "--json") == 0
     key = json.loads(capsys.readouterr().out)["key"]
     about = json.loads((tmp_path / key / "about.json").read_text())["run"]
-    assert about["model"]["learned"] == {"kind": "low_rank", "rank": 4, "alpha": None, "targets": ["matrix"]}
+    assert about["model"]["learned"] == {
+        "kind": "low_rank",
+        "rank": 4,
+        "alpha": None,
+        "targets": ["matrix"],
+    }
     assert about["model"]["width"] == 32 and about["start"]["kind"] == "diffusers"
-    code = told(*[word.replace("rank=4", "rank=32") for word in words], "--start", base, "--quiet", "--json")
-    assert code == 2 and "rank 32 is no less than the 32" in json.loads(capsys.readouterr().out)["error"]
+    code = told(
+        *[word.replace("rank=4", "rank=32") for word in words], "--start", base, "--quiet", "--json"
+    )
+    assert (
+        code == 2
+        and "rank 32 is no less than the 32" in json.loads(capsys.readouterr().out)["error"]
+    )
     assert told("export", tmp_path / key, tmp_path / "adapter", "--adapter", "--json") == 0
     assert json.loads(capsys.readouterr().out)["base"] == "the pipeline base"

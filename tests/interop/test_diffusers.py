@@ -15,7 +15,17 @@ PRX = pytest.importorskip("diffusers").PRXTransformer2DModel
 
 
 def backbone(**changes):
-    made = Backbone(**{"channels": 8, "patch": 2, "width": 32, "depth": 2, "heads": 2, "text_width": 12, **changes})
+    made = Backbone(
+        **{
+            "channels": 8,
+            "patch": 2,
+            "width": 32,
+            "depth": 2,
+            "heads": 2,
+            "text_width": 12,
+            **changes,
+        }
+    )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -54,7 +64,12 @@ def test_a_theta_that_diffusers_would_round_is_refused(tmp_path):
     with pytest.raises(BadInput, match="takes a whole theta, found 7.4"):
         export(backbone(theta=7.4), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert json.loads((export(backbone(theta=7.0), tmp_path / "out") / "config.json").read_text())["theta"] == 7
+    assert (
+        json.loads((export(backbone(theta=7.0), tmp_path / "out") / "config.json").read_text())[
+            "theta"
+        ]
+        == 7
+    )
     with pytest.raises(BadInput, match=r"a whole theta, and this run's is 7.4 \(model.theta\)"):
         require_slots(put(spark(), "model.theta", 7.4), ())
 
@@ -71,6 +86,8 @@ def test_damaged_folders_say_so(tmp_path):
     (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
     with pytest.raises(BadInput):
         load(folder)
-    (folder / "config.json").write_text(json.dumps({**config, "_class_name": "FluxTransformer2DModel"}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "_class_name": "FluxTransformer2DModel"})
+    )
     with pytest.raises(BadInput, match="other denoisers"):
         load(folder)

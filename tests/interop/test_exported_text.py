@@ -13,14 +13,30 @@ from fulcrum.networks.fillers import FolderText
 from fulcrum.networks.text import LONGEST, PAD, START, WorldText, load_text
 from fulcrum.training.interop.export import export_text
 
-transformers = pytest.importorskip("transformers", reason="the parity with ModernBertModel needs transformers")
+transformers = pytest.importorskip(
+    "transformers", reason="the parity with ModernBertModel needs transformers"
+)
 
-ODD = ["", "  ", "a red zebra; an ÉCLAIR", "[PAD] a [START]ed red circle[MASK]", "it's 3 RED circles,a star.", "\tred\n"]
+ODD = [
+    "",
+    "  ",
+    "a red zebra; an ÉCLAIR",
+    "[PAD] a [START]ed red circle[MASK]",
+    "it's 3 RED circles,a star.",
+    "\tred\n",
+]
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[str]:
-    return [*ODD, *(line for style in STYLES for line in captions(scenes("validation", np.arange(40)), style).texts)]
+    return [
+        *ODD,
+        *(
+            line
+            for style in STYLES
+            for line in captions(scenes("validation", np.arange(40)), style).texts
+        ),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +64,19 @@ def test_the_saved_tokenizer_gives_our_ids(text, prompts, tmp_path):
     ids, mask = text.tokenizer.batch(prompts)
     for stock in (saved, again):
         read = stock(prompts, padding=True, return_tensors="pt")
-        assert torch.equal(read["input_ids"], ids) and torch.equal(read["attention_mask"].bool(), mask)
-        assert stock("")["input_ids"] == [START] and stock.pad_token_id == PAD and stock.model_max_length == LONGEST
+        assert torch.equal(read["input_ids"], ids) and torch.equal(
+            read["attention_mask"].bool(), mask
+        )
+        assert (
+            stock("")["input_ids"] == [START]
+            and stock.pad_token_id == PAD
+            and stock.model_max_length == LONGEST
+        )
 
 
 def test_the_folder_comes_back_as_a_pretrained_encoder(text, prompts, tmp_path):
-    """What a user of the folder gets: the same embeddings, through the same seam as any other encoder."""
+    """What a user of the folder gets: the same embeddings, through the same seam as any other
+    encoder."""
     filler = FolderText(path=str(export_text(text, tmp_path / "text")))
     emb, mask = filler.build(None).encode(prompts)
     known, kept = text.encode(prompts)
@@ -62,7 +85,8 @@ def test_the_folder_comes_back_as_a_pretrained_encoder(text, prompts, tmp_path):
 
 
 def test_the_embedded_parts_leave_by_a_command(tmp_path, capsys):
-    """`fulcrum assets export`: a part with a stock class is written, any other is refused, nothing is overwritten."""
+    """`fulcrum assets export`: a part with a stock class is written, any other is refused, nothing
+    is overwritten."""
     for name, network in (("text", "ModernBertModel"), ("codec", "AutoencoderKL")):
         with pytest.raises(SystemExit) as end:
             main(["assets", "export", name, str(tmp_path / name), "--json"])

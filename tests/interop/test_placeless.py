@@ -12,7 +12,10 @@ def published(path, phrase="spark --set data.source.path={path}"):
     about = {
         "key": "0" * 16,
         "phrase": phrase.format(path=path),
-        "run": {"data": {"source": {"kind": "folder", "path": path, "judged": None}}, "teachers": [{"path": path}]},
+        "run": {
+            "data": {"source": {"kind": "folder", "path": path, "judged": None}},
+            "teachers": [{"path": path}],
+        },
         "user_files": {path: "hash"},
     }
     text = description(about)
@@ -45,13 +48,20 @@ def test_of_a_path_its_last_name_is_published(path, name, phrase):
     text, plain = published(path, phrase)
     assert plain["run"]["data"]["source"]["path"] == plain["run"]["teachers"][0]["path"] == name
     assert plain["user_files"] == {name: "hash"} and plain["phrase"] == phrase.format(path=name)
-    assert not any(word in text.lower() for word in ("bob", "secret", "brien", "client", "home", "users"))
+    assert not any(
+        word in text.lower() for word in ("bob", "secret", "brien", "client", "home", "users")
+    )
 
 
 @pytest.mark.parametrize("quote", "'\"")
 def test_a_phrase_may_spell_a_path_otherwise_than_its_run(quote):
     """A run holds it resolved, its phrase as it was typed."""
-    about = {"key": "0", "phrase": f"spark --set data.source=folder(path={quote}my work/acme, inc/x{quote}, count=3)"}
+    about = {
+        "key": "0",
+        "phrase": (
+            f"spark --set data.source=folder(path={quote}my work/acme, inc/x{quote}, count=3)"
+        ),
+    }
     text = json.loads(description({**about, "run": {"path": "/home/bob/work/x"}}))["phrase"]
     assert text == f"spark --set data.source=folder(path={quote}x{quote}, count=3)"
 
@@ -60,7 +70,10 @@ def test_sentences_of_a_card_stay_sentences():
     from fulcrum.training.interop.export import placeless_card
 
     card = {
-        "licence": "CC BY 4.0 and/or mine, see https://me:pw@host/terms?token=SECRET or /home/bob/terms/mine.txt",
+        "licence": (
+            "CC BY 4.0 and/or mine, see https://me:pw@host/terms?token=SECRET or"
+            " /home/bob/terms/mine.txt"
+        ),
         "scorer": "clip=/home/bob/clip",
         "columns": {"recap_long": {"model": "clients/acme/vlm"}},
         "count": 3,

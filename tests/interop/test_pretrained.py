@@ -1,4 +1,5 @@
-"""Pretrained parts: the classes that users load, from folders, through training, drawing and the key."""
+"""Pretrained parts: the classes that users load, from folders, through training, drawing and the
+key."""
 
 import json
 import shutil
@@ -22,13 +23,19 @@ LAYOUTS = {"kl": (2, 4), "channels": (2, 4), "flux2": (2, 4), "dc": (4, 4), "tin
 
 
 def trained(run, out):
-    """Three steps, then a picture with what the run's own description says: as `fulcrum train` and `sample` do."""
+    """Three steps, then a picture with what the run's own description says: as `fulcrum train` and
+    `sample` do."""
     lines = []
     result = perform(Order(run, 0, "test", out, System(), quiet=True), lines.append)
     folder = RunFolder(out / result["key"])
     again = read(folder.about()["run"], CATALOG.fillers)
     assert again == run
-    painter = Painter(again, trained_weights(folder), again.encode.codec.build(None), again.encode.text.build(None))
+    painter = Painter(
+        again,
+        trained_weights(folder),
+        again.encode.codec.build(None),
+        again.encode.text.build(None),
+    )
     picture = torch.cat(list(painter.pictures(["a red circle", "", "a blue ring"], 0)))
     assert picture.shape == (3, 3, 32, 32) and picture.dtype == torch.uint8
     return result, lines
@@ -40,7 +47,8 @@ def test_a_codec_of_diffusers_trains_and_draws(name, part, tiny, tmp_path):
     assert (run.encode.codec.stride, run.encode.codec.channels) == LAYOUTS[name]
     result, said = trained(run, tmp_path)
     assert result["images"] == 24
-    assert any(run.encode.codec.network in line and "dB" in line for line in said)  # the self-check is told
+    # the self-check is told
+    assert any(run.encode.codec.network in line and "dB" in line for line in said)
 
 
 def test_latents_are_what_the_ecosystem_normalises_them_to(part):
@@ -60,17 +68,28 @@ def test_latents_are_what_the_ecosystem_normalises_them_to(part):
         }
     ours = {name: load_codec(str(part(name)), 2, 4) for name in raw}
     torch.testing.assert_close(ours["kl"].encode(pixels), (raw["kl"] - 0.11) * 0.36)
-    mean, deviation = (torch.tensor(values).reshape(1, 4, 1, 1) for values in ((0.1, -0.2, 0.3, 0.0), (1.0, 2.0, 0.5, 1.5)))
-    torch.testing.assert_close(ours["channels"].encode(pixels), (raw["channels"] - mean) * 0.5 / deviation)
+    mean, deviation = (
+        torch.tensor(values).reshape(1, 4, 1, 1)
+        for values in ((0.1, -0.2, 0.3, 0.0), (1.0, 2.0, 0.5, 1.5))
+    )
+    torch.testing.assert_close(
+        ours["channels"].encode(pixels), (raw["channels"] - mean) * 0.5 / deviation
+    )
 
     folded, norm = load_codec(str(part("flux2")), 4, 16), ours["flux2"].network.bn
     wanted = Flux2Pipeline._patchify_latents(raw["flux2"])
-    wanted = (wanted - norm.running_mean.view(1, -1, 1, 1)) / torch.sqrt(norm.running_var.view(1, -1, 1, 1) + 1e-4)
+    wanted = (wanted - norm.running_mean.view(1, -1, 1, 1)) / torch.sqrt(
+        norm.running_var.view(1, -1, 1, 1) + 1e-4
+    )
     torch.testing.assert_close(folded.encode(pixels), wanted)
-    torch.testing.assert_close(ours["flux2"].encode(pixels), Flux2Pipeline._unpatchify_latents(wanted))
+    torch.testing.assert_close(
+        ours["flux2"].encode(pixels), Flux2Pipeline._unpatchify_latents(wanted)
+    )
     for codec in (*ours.values(), folded):
         again = codec.decode(codec.encode(pixels))
-        torch.testing.assert_close(again, codec.network.decode(raw_of(codec, raw)).sample, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            again, codec.network.decode(raw_of(codec, raw)).sample, atol=1e-4, rtol=1e-4
+        )
 
 
 def raw_of(codec, raw):
@@ -80,7 +99,17 @@ def raw_of(codec, raw):
 
 
 @pytest.mark.parametrize(
-    "name", ["t5gemma", "t5gemma_whole", "t5gemma_encoder", "t5", "clip_text", "qwen", "qwen_whole", "bert"]
+    "name",
+    [
+        "t5gemma",
+        "t5gemma_whole",
+        "t5gemma_encoder",
+        "t5",
+        "clip_text",
+        "qwen",
+        "qwen_whole",
+        "bert",
+    ],
 )
 def test_a_text_encoder_of_transformers_trains_and_draws(name, part, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"encode.text=pretrained_text(path='{part(name)}')")
@@ -123,14 +152,21 @@ def test_a_vision_teacher_of_transformers_teaches(name, part, tiny, tmp_path):
     assert tokens.shape == (2, 16, 16)
     mean, deviation = teacher.mean, teacher.deviation
     with torch.no_grad():
-        states = teacher.network(pixel_values=((pixels + 1) / 2 - mean) / deviation).last_hidden_state
-    torch.testing.assert_close(tokens, states[:, -16:])  # class and register tokens stand before the patches
+        states = teacher.network(
+            pixel_values=((pixels + 1) / 2 - mean) / deviation
+        ).last_hidden_state
+    # class and register tokens stand before the patches
+    torch.testing.assert_close(tokens, states[:, -16:])
     assert teacher.tokens(torch.rand(1, 3, 64, 64)).shape == (1, 64, 16)
     long = torch.rand(1, 3, 64, 24)  # pictures of other shapes: eight rows of three tokens
     seen = ((long + 1) / 2 - mean) / deviation
     with torch.no_grad():
         states = teacher.network(pixel_values=seen, **teacher.options).last_hidden_state
-    assert torch.equal(teacher.tokens(long), states[:, -24:]) and teacher.tokens(long).shape == (1, 24, 16)
+    assert torch.equal(teacher.tokens(long), states[:, -24:]) and teacher.tokens(long).shape == (
+        1,
+        24,
+        16,
+    )
     result, said = trained(run, tmp_path)
     assert any("teacher" in line and "deviation" in line for line in said)
 
@@ -150,7 +186,10 @@ def test_a_teacher_with_patches_of_fourteen_reads_256_as_224(tmp_path):
 def test_flux2_is_never_read_as_flux1(part, tiny, tmp_path):
     """Through FLUX.1's class it loads with a log line only, and gives another latent space."""
     with pytest.raises(BadInput, match="made for AutoencoderKL, but .* holds AutoencoderKLFlux2"):
-        tiny("spark", f"encode.codec=pretrained_codec(path='{part('flux2')}', network='AutoencoderKL')")
+        tiny(
+            "spark",
+            f"encode.codec=pretrained_codec(path='{part('flux2')}', network='AutoencoderKL')",
+        )
     forged = shutil.copytree(part("flux2"), tmp_path / "forged")
     config = json.loads((forged / "config.json").read_text())
     (forged / "config.json").write_text(json.dumps({**config, "_class_name": "AutoencoderKL"}))
@@ -179,7 +218,9 @@ def test_a_tokenizer_of_another_model_is_refused(part, tmp_path):
     (other / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match="no tokenizer beside the text encoder; looked in"):
         load_text(str(other), 16, 64)
-    config = transformers.T5Config(vocab_size=8, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
+    config = transformers.T5Config(
+        vocab_size=8, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2
+    )
     transformers.T5EncoderModel(config).save_pretrained(tmp_path / "small")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(part("t5") / name, tmp_path / "small")
@@ -217,13 +258,18 @@ def test_long_prompts_are_cut_and_counted(part, tiny, tmp_path):
 
     Feed(run, 0, tmp_path).at(0)  # who says nothing to people warns of nothing either
     lines = []
-    assert Feed(run, 0, tmp_path, lines.append).at(0)[0].text.emb.shape[1] == 4  # from the cache, told again
-    assert any(line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in lines)
+    # from the cache, told again
+    assert Feed(run, 0, tmp_path, lines.append).at(0)[0].text.emb.shape[1] == 4
+    assert any(
+        line.startswith("warning: 16 of 16 prompts are longer than 4 tokens") for line in lines
+    )
 
 
 def test_a_hub_id_goes_the_same_way(part, tiny, tmp_path, monkeypatch):
     """The hub's own cache on this disk; nothing is asked over the network."""
-    snapshot = tmp_path / "models--some--vae" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
+    snapshot = (
+        tmp_path / "models--some--vae" / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
+    )
     shutil.copytree(part("kl"), snapshot / "vae")
     (tmp_path / "models--some--vae" / "refs").mkdir()
     (tmp_path / "models--some--vae" / "refs" / "main").write_text(snapshot.name)
@@ -233,8 +279,13 @@ def test_a_hub_id_goes_the_same_way(part, tiny, tmp_path, monkeypatch):
         run = tiny("spark", *SHORT, f"encode.codec=pretrained_codec(path='{path}')")
         assert key(run, 0) == key(folder, 0)
         pixels = torch.rand(1, 3, 32, 32)
-        assert torch.equal(run.encode.codec.build(None).encode(pixels), folder.encode.codec.build(None).encode(pixels))
-    with pytest.raises(BadInput, match="neither a folder .* nor complete in the hub's cache(.|\n)*write hub:"):
+        assert torch.equal(
+            run.encode.codec.build(None).encode(pixels),
+            folder.encode.codec.build(None).encode(pixels),
+        )
+    with pytest.raises(
+        BadInput, match="neither a folder .* nor complete in the hub's cache(.|\n)*write hub:"
+    ):
         tiny("spark", "encode.codec=pretrained_codec(path='some/other')")
 
 

@@ -1,4 +1,5 @@
-"""Starting from a PRX folder in diffusers' format: the same outputs before the first step, and refusals with reasons."""
+"""Starting from a PRX folder in diffusers' format: the same outputs before the first step, and
+refusals with reasons."""
 
 import json
 
@@ -31,7 +32,9 @@ def folder(tmp_path, tiny):
     with torch.no_grad():
         for parameter in backbone.parameters():
             parameter.normal_(std=0.1)
-    PRX.from_pretrained(export(backbone, tmp_path / "ours")).save_pretrained(tmp_path / "prx", max_shard_size="40KB")
+    PRX.from_pretrained(export(backbone, tmp_path / "ours")).save_pretrained(
+        tmp_path / "prx", max_shard_size="40KB"
+    )
     assert (tmp_path / "prx" / "diffusion_pytorch_model.safetensors.index.json").is_file()
     return tmp_path / "prx"
 
@@ -39,16 +42,24 @@ def folder(tmp_path, tiny):
 def test_it_begins_as_the_folder_ends(folder, tiny, tmp_path):
     run = tiny("spark", *SHORT, f"start=diffusers(path='{folder}')")
     run.start.require_fit(run)
-    ours, theirs = build(run, start=run.start.build(Context(run, 0, System()))).backbone, PRX.from_pretrained(folder)
+    ours, theirs = (
+        build(run, start=run.start.build(Context(run, 0, System()))).backbone,
+        PRX.from_pretrained(folder),
+    )
     x_t, t, text = torch.randn(2, 8, 8, 8), torch.rand(2), torch.randn(2, 5, 96)
     with torch.no_grad():
         expected = theirs(x_t, t, text).sample
-        assert (ours(x_t, t, (text, None)).pred - expected).abs().max() <= 1e-5 * expected.abs().max()
+        assert (
+            ours(x_t, t, (text, None)).pred - expected
+        ).abs().max() <= 1e-5 * expected.abs().max()
     result = perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert result["images"] == 16
     from fulcrum.training.run_folder import RunFolder
 
-    weights, before = trained_weights(RunFolder(tmp_path / "out" / result["key"])), ours.state_dict()
+    weights, before = (
+        trained_weights(RunFolder(tmp_path / "out" / result["key"])),
+        ours.state_dict(),
+    )
     moved = max(float((weights[name] - before[name]).abs().max()) for name in before)
     assert 0 < moved < 0.1  # two steps away from there, not from a fresh start
 
@@ -69,12 +80,17 @@ def test_its_bytes_are_in_the_key_and_its_place_is_not(folder, tiny):
 
 def test_what_does_not_fit_is_named_with_both_shapes(folder, tiny, tmp_path):
     run = tiny("spark", *SHORT, "model.width=64", f"start=diffusers(path='{folder}')")
-    with pytest.raises(BadInput, match=r"'\S+' is of shape \(.*32.*\) in .*, of shape \(.*64.*\) in this model"):
+    with pytest.raises(
+        BadInput, match=r"'\S+' is of shape \(.*32.*\) in .*, of shape \(.*64.*\) in this model"
+    ):
         perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert not (tmp_path / "out").exists()  # refused before anything was made
     with pytest.raises(BadInput, match=r"blocks.2.\S+ is missing in .*, of shape"):
         require_fit(tiny("spark", *SHORT, "model.depth=3", f"start=diffusers(path='{folder}')"))
-    with pytest.raises(BadInput, match="num_heads = 2, this model has 4: equal shapes|norm_added_k.* is of shape .16"):
+    with pytest.raises(
+        BadInput,
+        match="num_heads = 2, this model has 4: equal shapes|norm_added_k.* is of shape .16",
+    ):
         require_fit(tiny("spark", *SHORT, "model.heads=4", f"start=diffusers(path='{folder}')"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "theta": 500}))
@@ -96,7 +112,9 @@ def test_weights_that_are_not_finite_are_refused_before_the_first_step(folder, t
     weights[name].view(-1)[0] = float("nan")
     save_file(weights, shard, {"format": "pt"})
     run = tiny("spark", *SHORT, f"start=diffusers(path='{folder}')")
-    with pytest.raises(BadInput, match=f"begin from are not finite: '{name}' in .* holds nan or infinity"):
+    with pytest.raises(
+        BadInput, match=f"begin from are not finite: '{name}' in .* holds nan or infinity"
+    ):
         perform(Order(run, 0, "test", tmp_path / "out", System(), quiet=True), print)
     assert not list((tmp_path / "out").glob("*/about.json"))
 
@@ -104,7 +122,9 @@ def test_weights_that_are_not_finite_are_refused_before_the_first_step(folder, t
 def test_a_dry_run_refuses_weights_that_cannot_be_read(folder, capsys):
     sorted(folder.glob("*.safetensors"))[0].write_bytes(b"\xff" * 7 + b"\x7f{}")
     settings = [
-        word for setting in ("model.width=32", "model.heads=2", "budget.batch=8", *SHORT) for word in ("--set", setting)
+        word
+        for setting in ("model.width=32", "model.heads=2", "budget.batch=8", *SHORT)
+        for word in ("--set", setting)
     ]
     with pytest.raises(SystemExit) as end:
         main(["train", "spark", *settings, "--start", str(folder), "--dry-run"])

@@ -38,4 +38,6 @@ def test_the_speed_run_is_refused_with_few_tokens():
 
 def test_the_published_recipe_ends_with_mixed_lengths():
     stages = phases(parse("spark + prx_recipe", CATALOG).run)
-    assert isinstance(stages[0].run.data.caption, OneStyle) and isinstance(stages[-1].run.data.caption, MixedStyles)
+    assert isinstance(stages[0].run.data.caption, OneStyle) and isinstance(
+        stages[-1].run.data.caption, MixedStyles
+    )

@@ -36,6 +36,11 @@ def test_compiled_training_equals_eager(name, tmp_path):
     for compiled in (False, True):
         built = case.court.assembled(case.run, System(compile=compiled))
         seen: list[float] = []
-        train(built, State(), [lambda look, seen=seen: seen.append(float(look.losses.total))], lambda: False)
+        train(
+            built,
+            State(),
+            [lambda look, seen=seen: seen.append(float(look.losses.total))],
+            lambda: False,
+        )
         losses[compiled] = seen
     assert losses[True] == pytest.approx(losses[False], rel=2e-4)

@@ -1,9 +1,11 @@
-"""Every filler of the catalogue stands in at least one run that the laws try: none is listed untested."""
+"""Every filler of the catalogue stands in at least one run that the laws try: none is listed
+untested."""
 
 from fulcrum.levers.catalog import CATALOG, FILLERS
 from fulcrum.levers.laws import ground_of, grounds
 
-# Parts that read files the project does not ship; tests/interop, tests/train, tests/loss and tests/levers hold them to it.
+# Parts that read files the project does not ship; tests/interop, tests/train, tests/loss and
+# tests/levers hold them to it.
 WITH_FILES = {
     "pretrained_codec",
     "pretrained_text",

@@ -1,11 +1,13 @@
-"""The laws over the whole catalogue: a new lever is tested the moment it is listed. The number of pairs is printed."""
+"""The laws over the whole catalogue: a new lever is tested the moment it is listed. The number of
+pairs is printed."""
 
 import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.laws import LAWS, Court, missing, tried
 
-LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
+# Dynamo looks; nobody else does
+LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"
 PAIRS = [(lever, law) for lever in CATALOG.levers for law in LAWS]
 
 

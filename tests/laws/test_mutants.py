@@ -1,4 +1,5 @@
-"""Levers broken on purpose: each must be caught by the law that it breaks, or the laws prove nothing."""
+"""Levers broken on purpose: each must be caught by the law that it breaks, or the laws prove
+nothing."""
 
 from typing import Any, ClassVar
 
@@ -103,7 +104,8 @@ class Noise(nn.Module):
 
 
 class OwnGenerator(nn.Module):
-    """It draws its own noise from a generator of its own: the same in every run, until one is resumed."""
+    """It draws its own noise from a generator of its own: the same in every run, until one is
+    resumed."""
 
     taps = ()
 
@@ -133,12 +135,24 @@ class Counter(nn.Module):
 
 def with_term(module, called="mutant"):
     term = type(
-        "MutantTerm", (Term,), {"module": module, "name": called, "__module__": __name__, "__annotations__": {"name": str}}
+        "MutantTerm",
+        (Term,),
+        {
+            "module": module,
+            "name": called,
+            "__module__": __name__,
+            "__annotations__": {"name": str},
+        },
     )
     return type(
         f"With{module.__name__}",
         (WithTerm,),
-        {"term": term, "slot": f"terms.{called}", "__module__": __name__, "touches": (f"terms.{called}",)},
+        {
+            "term": term,
+            "slot": f"terms.{called}",
+            "__module__": __name__,
+            "touches": (f"terms.{called}",),
+        },
     )
 
 
@@ -216,9 +230,13 @@ def court(tmp_path_factory):
     return Court(CATALOG, tmp_path_factory.mktemp("court"))
 
 
-@pytest.mark.parametrize(("mutant", "law"), MUTANTS, ids=[f"{mutant.__name__}-{law}" for mutant, law in MUTANTS])
+@pytest.mark.parametrize(
+    ("mutant", "law"), MUTANTS, ids=[f"{mutant.__name__}-{law}" for mutant, law in MUTANTS]
+)
 def test_a_broken_lever_turns_the_suite_red(mutant, law, court, monkeypatch):
-    levers = {name: lever for name, lever in CATALOG.levers.items() if name != mutant.name} | {mutant.name: mutant}
+    levers = {name: lever for name, lever in CATALOG.levers.items() if name != mutant.name} | {
+        mutant.name: mutant
+    }
     monkeypatch.setattr(court, "catalogue", Catalogue(CATALOG.recipes, levers, CATALOG.fillers))
     with pytest.raises(BrokenLaw):
         LAWS[law](court.case(mutant()))

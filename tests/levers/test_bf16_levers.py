@@ -1,4 +1,5 @@
-"""The levers of precision: each operation by itself, what is kept in bf16, native and emulated products."""
+"""The levers of precision: each operation by itself, what is kept in bf16, native and emulated
+products."""
 
 import json
 from typing import get_args
@@ -21,7 +22,8 @@ from fulcrum.training.model.layers import Cast
 from fulcrum.training.optim.optimizers import keep_gradients
 from fulcrum.training.session import Order, perform
 
-LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
+# Dynamo looks; nobody else does
+LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"
 OTHERS = [op for op in get_args(Operation) if op != "norm"]  # the laws try the default
 
 
@@ -44,7 +46,8 @@ def test_each_witness_sees_its_own_operation_only(court, tiny):
 
 
 def test_witnesses_hold_where_products_are_in_bf16(court, tiny):
-    """The published recipes multiply in bf16: an operation's own dtype is still told apart, emulated or native."""
+    """The published recipes multiply in bf16: an operation's own dtype is still told apart,
+    emulated or native."""
     for bf16 in ("native", "emulated"):
         built = court.assembled(tiny("spark + bf16_compute"), System(bf16=bf16))
         assert not any(probe(built) for probe in PROBES.values())
@@ -52,7 +55,9 @@ def test_witnesses_hold_where_products_are_in_bf16(court, tiny):
 
 
 def test_an_unknown_operation_is_refused_when_the_phrase_is_read():
-    with pytest.raises(BadInput, match="should be 'norm', 'softmax', 'rope', 'time' or 'loss', found 'gelu'"):
+    with pytest.raises(
+        BadInput, match="should be 'norm', 'softmax', 'rope', 'time' or 'loss', found 'gelu'"
+    ):
         parse("spark + bf16_op(op=gelu)", CATALOG)
     with pytest.raises(BadInput, match="precision.norm"):
         parse("spark", CATALOG, ["precision.norm=fp16"])
@@ -65,8 +70,13 @@ def test_gradients_are_kept_in_bf16_whatever_the_parts_of_a_batch(tiny, cache):
     for system in (System(), System(microbatch=4)):
         built = assemble(run, 0, system, Feed(run, 0, cache))
         train(built, State(), [], after(1))
-        seen.append(torch.cat([moment.float().flatten() for name, moment in built.optimizer.state().items()]))
-    # A sum in another order rounds few of them the other way; parts that were rounded each would move every second one.
+        seen.append(
+            torch.cat(
+                [moment.float().flatten() for name, moment in built.optimizer.state().items()]
+            )
+        )
+    # A sum in another order rounds few of them the other way; parts that were rounded each would
+    # move every second one.
     assert (seen[0] != seen[1]).float().mean() < 0.02
     exact = torch.nn.Parameter(torch.zeros(64))
     exact.grad = torch.linspace(0.1, 0.2, 64)
@@ -82,23 +92,37 @@ def casts(bf16: str, tiny) -> set[Cast]:
 def test_the_system_says_how_bf16_is_multiplied(tiny):
     assert casts("native", tiny) == {Cast(torch.bfloat16)}
     assert casts("emulated", tiny) == {Cast(torch.bfloat16, emulated=True)}
-    assert casts("auto", tiny) == (casts("native", tiny) if has_bf16_units("cpu") else casts("emulated", tiny))
+    assert casts("auto", tiny) == (
+        casts("native", tiny) if has_bf16_units("cpu") else casts("emulated", tiny)
+    )
 
 
 def test_a_cpu_without_units_emulates(monkeypatch):
     has_bf16_units.cache_clear()
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False}, raising=False)
-    assert bf16_products(System()) == "emulated" and bf16_products(System(bf16="native")) == "native"
+    monkeypatch.setattr(
+        torch.cpu,
+        "get_capabilities",
+        lambda: {"avx512_f": True, "avx512_bf16": False},
+        raising=False,
+    )
+    assert (
+        bf16_products(System()) == "emulated" and bf16_products(System(bf16="native")) == "native"
+    )
     has_bf16_units.cache_clear()
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
-    assert bf16_products(System()) == "native" and bf16_products(System(bf16="emulated")) == "emulated"
+    assert (
+        bf16_products(System()) == "native" and bf16_products(System(bf16="emulated")) == "emulated"
+    )
     has_bf16_units.cache_clear()
 
 
 def test_a_checkpoint_says_how_bf16_was_multiplied(tiny, tmp_path):
-    """The key does not: results agree within bf16's own error. A run in fp32 leaves it open, as older ones do."""
+    """The key does not: results agree within bf16's own error. A run in fp32 leaves it open, as
+    older ones do."""
     for phrase, expected in (("spark + bf16_compute", bf16_products(System())), ("spark", "auto")):
-        result = perform(Order(tiny(phrase), 0, phrase, tmp_path, System(), quiet=True), lambda _: None)
+        result = perform(
+            Order(tiny(phrase), 0, phrase, tmp_path, System(), quiet=True), lambda _: None
+        )
         state = max((tmp_path / result["key"] / "checkpoints").glob("*/state.json"))
         assert json.loads(state.read_text())["system"]["bf16"] == expected
 
@@ -106,10 +130,16 @@ def test_a_checkpoint_says_how_bf16_was_multiplied(tiny, tmp_path):
 def test_emulated_training_follows_the_native_one(tiny, cache):
     """After a few steps both are as far from fp32, and nearer to each other."""
     weights = []
-    for phrase, bf16 in (("spark", "auto"), ("spark + bf16_compute", "native"), ("spark + bf16_compute", "emulated")):
+    for phrase, bf16 in (
+        ("spark", "auto"),
+        ("spark + bf16_compute", "native"),
+        ("spark + bf16_compute", "emulated"),
+    ):
         run = tiny(phrase)
         built = assemble(run, 0, System(bf16=bf16), Feed(run, 0, cache))
         train(built, State(), [], lambda: False)
-        weights.append(torch.cat([parameter.detach().flatten() for parameter in built.step.parameters()]))
+        weights.append(
+            torch.cat([parameter.detach().flatten() for parameter in built.step.parameters()])
+        )
     exact, native, emulated = weights
     assert (native - emulated).norm() < (native - exact).norm()

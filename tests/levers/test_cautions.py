@@ -6,7 +6,8 @@ from fulcrum.levers.catalog import LEVERS
 from fulcrum.levers.recipes import spark
 from fulcrum.spec.errors import BadInput
 
-CAPTIONED = {"asset:score", "asset:captioner"}  # networks that learned what words mean from the world's captions
+# networks that learned what words mean from the world's captions
+CAPTIONED = {"asset:score", "asset:captioner"}
 UNTOLD = {"asset:teacher", "asset:codec_aligned"}
 SINGLE = [lever for lever in LEVERS if not lever.__module__.endswith("bundles")]
 
@@ -28,7 +29,9 @@ def test_the_card_says_what_the_network_was_told(lever):
     assert bool(CAPTIONED & read) == ("from captions of the same world" in lever.card.warns)
 
 
-@pytest.mark.parametrize("lever", [lever for lever in SINGLE if "teacher" in lever.model_fields], ids=str)
+@pytest.mark.parametrize(
+    "lever", [lever for lever in SINGLE if "teacher" in lever.model_fields], ids=str
+)
 def test_the_supervised_teacher_is_a_choice_and_its_labels_are_named(lever):
     default, supervised = read_by(lever()), read_by(lever(teacher="supervised"))
     assert "asset:teacher" in default and "asset:teacher_supervised" not in default

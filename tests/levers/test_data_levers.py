@@ -1,4 +1,5 @@
-"""The levers of captions and data: what a run reads with them, what they refuse, and that three steps can be taken."""
+"""The levers of captions and data: what a run reads with them, what they refuse, and that three
+steps can be taken."""
 
 import numpy as np
 import pytest
@@ -47,10 +48,17 @@ def trained(tiny, cache, text, *settings):
         ("spark + resolution_ladder", ()),
         ("spark + caption_filter", ()),
         ("spark + caption_filter", ("data.source.mislabelled=0.2",)),
-        ("spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) + mixed_captions", ()),
+        (
+            (
+                "spark + caption_filter + synthetic_then_real + sft_stage(start=0.6, count=16) +"
+                " mixed_captions"
+            ),
+            (),
+        ),
         ("spark + resolution_ladder + tread @ (0.5, 1)", ()),
         ("spark + resolution_ladder + tread", ()),
-        ("spark + resolution_ladder(start_size=8) + tread", ()),  # one token, none to route, in the first stage
+        # one token, none to route, in the first stage
+        ("spark + resolution_ladder(start_size=8) + tread", ()),
         ("spark + resolution_ladder(start_size=8) + sprint(full_from=none)", ()),
         ("spark + real_data + synthetic_then_real", (SYNTHETIC,)),
         ("spark + resolution_ladder + repa", ()),
@@ -67,7 +75,9 @@ def test_three_steps(text, settings, tiny, cache):
 
 def test_mixed_captions_are_of_all_lengths_and_the_prompts_stay(tiny, cache):
     run = tiny("spark + mixed_captions(long=1, medium=1, short=2)")
-    assert run.data.caption == MixedStyles(long=1.0, medium=1.0, short=2.0) and run.sample.prompts == OneStyle(style="long")
+    assert run.data.caption == MixedStyles(
+        long=1.0, medium=1.0, short=2.0
+    ) and run.sample.prompts == OneStyle(style="long")
     prompts = Feed(run, 0, cache).prompts_at(0, 64)
     words = [len(prompt.split()) for prompt in prompts]
     assert min(words) <= 6 and max(words) >= 15
@@ -86,7 +96,10 @@ def test_a_lever_in_a_stage_is_asked_what_it_needs_in_that_stage(tiny):
 
 
 def test_mixed_and_short_captions_conflict_in_both_orders(tiny):
-    for text in ("spark + mixed_captions + short_captions", "spark + short_captions + mixed_captions"):
+    for text in (
+        "spark + mixed_captions + short_captions",
+        "spark + short_captions + mixed_captions",
+    ):
         with pytest.raises(BadInput, match="captioned in another way|leave one of them out"):
             tiny(text)
 
@@ -96,7 +109,10 @@ def test_short_captions_has_two_honest_forms(tiny):
     short = OneStyle(style="short")
     assert kept.data.caption == matched.data.caption == short
     assert kept.sample.prompts == OneStyle(style="long") and matched.sample.prompts == short
-    asked = [np.mean([len(text.split()) for text in prompts(run, 40).texts]) for run in (tiny(), kept, matched)]
+    asked = [
+        np.mean([len(text.split()) for text in prompts(run, 40).texts])
+        for run in (tiny(), kept, matched)
+    ]
     assert asked[0] == asked[1] > 2 * asked[2], "kept: judged by the very prompts of the baseline"
     with pytest.raises(BadInput, match="short already"):
         tiny("spark + short_captions", "data.caption.style=short")
@@ -106,10 +122,13 @@ def test_short_captions_has_two_honest_forms(tiny):
 def test_the_counted_tokens_are_those_of_the_captions(most):
     drawn = scenes("train", np.arange(1_500), most)
     for style, counted in TOKENS[most].items():
-        assert 1 + np.mean([len(tokenize(text)) for text in captions(drawn, style).texts]) == pytest.approx(
-            counted, rel=0.03
-        )
-    assert MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most) == (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2
+        assert 1 + np.mean(
+            [len(tokenize(text)) for text in captions(drawn, style).texts]
+        ) == pytest.approx(counted, rel=0.03)
+    assert (
+        MixedStyles(long=1.0, medium=0.0, short=1.0).tokens(most)
+        == (TOKENS[most]["long"] + TOKENS[most]["short"]) / 2
+    )
 
 
 # ---- sources
@@ -118,16 +137,24 @@ def test_the_counted_tokens_are_those_of_the_captions(most):
 def test_real_data_on_real_data_says_how_to_get_its_baseline(tiny):
     with pytest.raises(BadInput) as caught:
         tiny("spark + real_data")
-    assert "real already" in caught.value.message and "--set data.source.domain=synthetic" in str(caught.value)
+    assert "real already" in caught.value.message and "--set data.source.domain=synthetic" in str(
+        caught.value
+    )
     assert tiny("spark + real_data", SYNTHETIC) == tiny()
 
 
 def test_synthetic_first_then_real(tiny, cache):
     built = trained(tiny, cache, "spark + synthetic_then_real(until=0.34)")
-    assert [(phase.end, phase.run.data.source.domain) for phase in built.phases] == [(8, "synthetic"), (24, "real")]
+    assert [(phase.end, phase.run.data.source.domain) for phase in built.phases] == [
+        (8, "synthetic"),
+        (24, "real"),
+    ]
     with pytest.raises(BadInput, match="synthetic already"):
         tiny("spark + synthetic_then_real", SYNTHETIC)
-    for pair in ("synthetic_then_real(until=0.95) + sft_stage", "sft_stage + synthetic_then_real(until=0.95)"):
+    for pair in (
+        "synthetic_then_real(until=0.95) + sft_stage",
+        "sft_stage + synthetic_then_real(until=0.95)",
+    ):
         with pytest.raises(BadInput, match="data.source two values at the same time"):
             tiny(f"spark + {pair}")
 
@@ -138,14 +165,18 @@ def test_the_curated_stage_has_the_runs_own_kind_of_scenes(tiny, cache):
     assert (last.split, last.max_objects, last.count, last.mislabelled) == ("curated", 2, 512, 0.0)
     dirty = tiny("spark + sft_stage", "data.source.mislabelled=0.5")
     assert phases(dirty)[-1].run.data.source == last, "curated captions are true"
-    assert not SFTStage(count=16).witness(trained(tiny, cache, "spark + sft_stage(start=0.6, count=17)"))
+    assert not SFTStage(count=16).witness(
+        trained(tiny, cache, "spark + sft_stage(start=0.6, count=17)")
+    )
 
 
 # ---- the filter
 
 
 def test_the_filter_removes_mostly_planted_pairs(tiny, cache):
-    run = tiny("spark + caption_filter(drop=0.2)", "data.source.mislabelled=0.2", "data.source.count=300")
+    run = tiny(
+        "spark + caption_filter(drop=0.2)", "data.source.mislabelled=0.2", "data.source.count=300"
+    )
     source = Feed(run, 0, cache).source_at(0)
     before, after = source.inner.planted(np.arange(300)), source.planted(np.arange(len(source)))
     gone = before.sum() - after.sum()
@@ -156,11 +187,20 @@ def test_the_filter_removes_mostly_planted_pairs(tiny, cache):
 def test_the_filter_keeps_the_source_and_what_judges_is_unfiltered(tiny):
     run = tiny("spark + caption_filter", "data.source.mislabelled=0.3")
     source = run.data.source
-    assert isinstance(source, Filtered) and (source.mislabelled, source.count, source.max_objects) == (0.3, 64, 2)
+    assert isinstance(source, Filtered) and (
+        source.mislabelled,
+        source.count,
+        source.max_objects,
+    ) == (0.3, 64, 2)
     held = _source(run, "validation", 40)
     assert len(held) == 40 and held.fingerprint() == _source(tiny(), "validation", 40).fingerprint()
-    assert held.prompts(Chooser(), np.arange(40)) == _source(tiny(), "validation", 40).prompts(Chooser(), np.arange(40))
-    for setting, words in (("data.source.count=4", "none or all"), ("data.source=filtered_world", "filtered already")):
+    assert held.prompts(Chooser(), np.arange(40)) == _source(tiny(), "validation", 40).prompts(
+        Chooser(), np.arange(40)
+    )
+    for setting, words in (
+        ("data.source.count=4", "none or all"),
+        ("data.source=filtered_world", "filtered already"),
+    ):
         with pytest.raises(BadInput, match=words):
             parse("spark + caption_filter", CATALOG, [setting])
 
@@ -178,7 +218,10 @@ def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
 
     run = tiny("spark + caption_filter", "data.source.mislabelled=0.3", "data.source.count=200")
     source = Feed(run, 0, cache).source_at(0)
-    lever, honest = CATALOG.levers["caption_filter"](), np.flatnonzero(~source.inner.planted(np.arange(200)))
+    lever, honest = (
+        CATALOG.levers["caption_filter"](),
+        np.flatnonzero(~source.inner.planted(np.arange(200))),
+    )
     assert lever.witness(Built(source)) and not lever.witness(Built(source.inner))
     backwards = type(source)(source.inner, np.setdiff1d(np.arange(200), honest[:20]))
     assert not lever.witness(Built(backwards))
@@ -189,7 +232,9 @@ def test_the_filters_witness_wants_fewer_planted_pairs(tiny, cache):
 
 def test_the_ladder_climbs_in_size_and_shift(tiny, cache):
     run = tiny("spark + resolution_ladder + shifted_time")
-    assert [(p.start, p.end, p.run.data.size, p.run.tokens, p.run.flow.time.k) for p in phases(run)] == [
+    assert [
+        (p.start, p.end, p.run.data.size, p.run.tokens, p.run.flow.time.k) for p in phases(run)
+    ] == [
         (0, 24, 16, 4, 1.5),
         (24, 48, 32, 16, 3.0),
     ]
@@ -198,7 +243,9 @@ def test_the_ladder_climbs_in_size_and_shift(tiny, cache):
         batch, draw = feed.at(position)
         assert batch.x0.shape[-2:] == draw.eps.shape[-2:] == (side, side)
     assert _source(run, "validation", 8).size == 32, "judged at the run's own size"
-    assert phases(tiny("spark + resolution_ladder(shift=kept) + uniform_time"))[0].run.data.size == 16
+    assert (
+        phases(tiny("spark + resolution_ladder(shift=kept) + uniform_time"))[0].run.data.size == 16
+    )
 
 
 def test_a_shift_is_never_scaled_past_none():
@@ -214,7 +261,9 @@ def test_the_ladder_costs_the_average_of_its_stages(tiny):
     run, lever = tiny(), ResolutionLadder(until=0.25)
     early, whole = lever.cost(run).flops, ResolutionLadder(until=0.75).cost(run).flops
     assert 0.5 < whole < early < 1
-    assert lever.cost(lever.edit(run)) == lever.cost(run), "asked before or after, it costs the same"
+    assert lever.cost(lever.edit(run)) == lever.cost(run), (
+        "asked before or after, it costs the same"
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +271,11 @@ def test_the_ladder_costs_the_average_of_its_stages(tiny):
     [
         ("spark + resolution_ladder(start_size=20)", (), "not a multiple of 8"),
         ("spark + resolution_ladder(start_size=32)", (), "nothing to climb"),
-        ("spark + resolution_ladder(start_size=4)", ("encode.codec=pixels", "flow.predict=x"), "drawn at 8 or more"),
+        (
+            "spark + resolution_ladder(start_size=4)",
+            ("encode.codec=pixels", "flow.predict=x"),
+            "drawn at 8 or more",
+        ),
         ("spark + resolution_ladder + edm_noise", (), "shift=kept"),
         ("spark + edm_noise + resolution_ladder", (), "shift=kept"),
     ],

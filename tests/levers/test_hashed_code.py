@@ -1,4 +1,5 @@
-"""The code that runs under a key is the code that was hashed for it, also in a worker and after an edit."""
+"""The code that runs under a key is the code that was hashed for it, also in a worker and after an
+edit."""
 
 import hashlib
 import importlib.util
@@ -58,8 +59,9 @@ def written(path: Path, text: str) -> str:
 def test_a_planted_pyc_runs_neither_as_lever_nor_as_extractor(tmp_path: Path) -> None:
     lever, metric = tmp_path / "own.py", tmp_path / "metric.py"
     for path, text, other in (
-        (lever, LEVER.replace("TRUE", "True"), "draws times of mine"), (metric, METRIC, "* 2.0"),
-    ):  # fmt: skip
+        (lever, LEVER.replace("TRUE", "True"), "draws times of mine"),
+        (metric, METRIC, "* 2.0"),
+    ):
         written(path, text.replace("draws times of its own", other).replace("* 1.0", other))
         py_compile.compile(str(path), cfile=importlib.util.cache_from_source(str(path)))
         written(path, text)
@@ -91,4 +93,9 @@ def test_a_worker_does_not_run_an_edited_file_under_the_key_of_the_former(tmp_pa
     with pytest.raises(BadInput, match=r"own\.py has changed since"):
         require_unchanged(edited, hashes)
     reply = answer({"user_files": hashes, "key": "k"}, {"system": {"processes": 1}}, edited)
-    assert reply is not None and not reply["ok"] and "own.py has changed" in reply["error"] and reply["hint"]
+    assert (
+        reply is not None
+        and not reply["ok"]
+        and "own.py has changed" in reply["error"]
+        and reply["hint"]
+    )

@@ -1,4 +1,5 @@
-"""Levers for full-size parts: they read the class that they name, take the place that they say, and ask for a folder."""
+"""Levers for full-size parts: they read the class that they name, take the place that they say, and
+ask for a folder."""
 
 from typing import ClassVar
 
@@ -17,7 +18,8 @@ from fulcrum.training.feed import Feed
 
 NAMES = ("flux2_codec", "repa_e_codec", "qwen3vl_text", "dinov2", "dinov3")
 pytestmark = pytest.mark.skipif(
-    any(missing(CATALOG.levers[name].network) for name in NAMES), reason="diffusers or transformers lack a class"
+    any(missing(CATALOG.levers[name].network) for name in NAMES),
+    reason="diffusers or transformers lack a class",
 )
 
 
@@ -41,18 +43,25 @@ def test_described_without_a_folder_and_asked_for_when_it_trains(name, tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folder_that_is_not_there_or_of_another_class_is_refused_when_the_phrase_is_read(name, root):
+def test_a_folder_that_is_not_there_or_of_another_class_is_refused_when_the_phrase_is_read(
+    name, root
+):
     text = f"spark + repa + {name}" if name.startswith("dino") else f"spark + {name}"
     with pytest.raises(BadInput, match="there is no folder at"):
         phrase(f"{text}(path='/nowhere/at/all')")
-    wrong = {"flux2_codec": "AutoencoderKL", "repa_e_codec": "AutoencoderKLFlux2", "dinov2": "DINOv3ViTModel"}
+    wrong = {
+        "flux2_codec": "AutoencoderKL",
+        "repa_e_codec": "AutoencoderKLFlux2",
+        "dinov2": "DINOv3ViTModel",
+    }
     other = written(wrong.get(name, "Dinov2Model"), root)
     with pytest.raises(BadInput, match="is about|not a text encoder"):
         phrase(f"{text}(path='{other}')")
 
 
 def test_the_published_sizes():
-    """32 channels at stride 8 for FLUX.2, 16 for REPA-E; as many tokens as before, and no other change."""
+    """32 channels at stride 8 for FLUX.2, 16 for REPA-E; as many tokens as before, and no other
+    change."""
     base = parse("prx_256", CATALOG).run
     for name, channels in (("flux2_codec", 32), ("repa_e_codec", 16)):
         run = parse(f"prx_256 + {name}", CATALOG).run
@@ -77,7 +86,11 @@ def test_flux2_is_read_by_its_own_class_and_normalised_by_its_own_statistics(roo
 def test_a_teacher_takes_the_place_of_the_runs_own_in_either_order(name, root, tmp_path):
     folder = written(CATALOG.levers[name].network, root)
     one, other = (
-        phrase(text).run for text in (f"spark + repa + {name}(path='{folder}')", f"spark + {name}(path='{folder}') + repa")
+        phrase(text).run
+        for text in (
+            f"spark + repa + {name}(path='{folder}')",
+            f"spark + {name}(path='{folder}') + repa",
+        )
     )
     assert one == other and one.encode.teacher("world").name == name
     built = assemble(one, 0, System(), Feed(one, 0, tmp_path))

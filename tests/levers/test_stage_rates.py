@@ -1,4 +1,5 @@
-"""Late stages with a learning rate of their own: what the levers put into a run, what they refuse, what their cards say."""
+"""Late stages with a learning rate of their own: what the levers put into a run, what they refuse,
+what their cards say."""
 
 import math
 
@@ -28,11 +29,17 @@ LATE = {  # lever -> its stage's first step of ten, and its setting of the rate
 
 @pytest.mark.parametrize("name", LATE)
 def test_a_late_stage_has_a_rate_of_its_own(name, tiny):
-    (first, setting), base = LATE[name], ("budget.images=1600", "optim.decay=0.5", "optim.warmup=0.05")
+    (first, setting), base = (
+        LATE[name],
+        ("budget.images=1600", "optim.decay=0.5", "optim.warmup=0.05"),
+    )
     staged, plain = rates(tiny(f"spark + {name}", *base)), rates(tiny("spark", *base))
     begin = first * len(plain) // 10
     assert staged[:begin] == plain[:begin], "nothing else of the run's schedule moves"
-    assert sum(staged[begin:]) > 1.3 * sum(plain[begin:]) and staged[begin] < max(staged[begin:]) == 1.0
+    assert (
+        sum(staged[begin:]) > 1.3 * sum(plain[begin:])
+        and staged[begin] < max(staged[begin:]) == 1.0
+    )
     half = rates(tiny(f"spark + {name}({setting}=0.5)", *base))
     assert half[begin:] == pytest.approx([rate / 2 for rate in staged[begin:]])
     if name != "rate_stage":
@@ -42,10 +49,14 @@ def test_a_late_stage_has_a_rate_of_its_own(name, tiny):
 def test_late_stages_stand_side_by_side_in_any_order(tiny):
     """Their stages overlap: the one that began last has the rate."""
     one = tiny("spark + synthetic_then_real(rate=0.5) + sft_stage(start=0.84)", "budget.images=96")
-    other = tiny("spark + sft_stage(start=0.84) + synthetic_then_real(rate=0.5)", "budget.images=96")
+    other = tiny(
+        "spark + sft_stage(start=0.84) + synthetic_then_real(rate=0.5)", "budget.images=96"
+    )
     assert one == other and [share.share for share in own_rates(one)] == [0.5, 1.0]
     assert max(rates(one)[6:10]) == 0.5 and max(rates(one)[10:]) == 1.0
-    assert tiny("spark + sprint + sft_stage") == tiny("spark + sft_stage + sprint"), "the same rate from the same step"
+    assert tiny("spark + sprint + sft_stage") == tiny("spark + sft_stage + sprint"), (
+        "the same rate from the same step"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,10 +82,13 @@ def test_nothing_else_of_the_optimizer_can_be_staged(path, tiny):
     run = tiny()
     with pytest.raises(BadInput, match="cannot change during a run"):
         during(run, 0.5, 1.0, path, 0.5)
-    with pytest.raises(BadInput, match="cannot change during a run"):  # a lever that writes the stages itself
+    # a lever that writes the stages itself
+    with pytest.raises(BadInput, match="cannot change during a run"):
         require_sound(put(run, "data.stages", (During(start=0.5, end=1.0, path=path, value=0.5),)))
     with pytest.raises(BadInput, match="greater than 0"):
-        require_sound(put(run, "data.stages", (During(start=0.5, end=1.0, path="optim.lr", value=-1.0),)))
+        require_sound(
+            put(run, "data.stages", (During(start=0.5, end=1.0, path="optim.lr", value=-1.0),))
+        )
     with pytest.raises(ValueError, match="must run"):
         during(run, 0.5, 0.5, "optim.lr", 0.001)
 
@@ -97,21 +111,28 @@ def test_the_card_says_what_rate_a_stage_had(tiny):
     base = ("budget.images=1600", "optim.decay=0.5", "optim.warmup=0.05")
     run = tiny("spark + sft_stage(rate=none)", *base)
     lever = parse("spark + sft_stage(rate=none)", CATALOG).levers[0]
-    assert "mean learning rate of 10% of the peak, 1.4% of the run's summed rate" in lever.in_run(run)
-    assert "70% of the peak" in CATALOG.levers["sft_stage"]().in_run(tiny("spark + sft_stage", *base))
+    assert "mean learning rate of 10% of the peak, 1.4% of the run's summed rate" in lever.in_run(
+        run
+    )
+    assert "70% of the peak" in CATALOG.levers["sft_stage"]().in_run(
+        tiny("spark + sft_stage", *base)
+    )
 
 
 def test_what_an_average_holds_was_learned_at(tiny):
     """ema is judged without fuel where the rate decays; the number under it is its own kernel's."""
     lever, base = CATALOG.levers["ema"](half_life=0.1), ("budget.images=1600", "optim.warmup=0.0")
     run = apply(tiny("spark", *base, "optim.decay=0.5"), (lever,))
-    # integral of min(1, 2 s) 2^(-s / 0.1) over integral of 2^(-s / 0.1), s = what is left of the budget
+    # integral of min(1, 2 s) 2^(-s / 0.1) over integral of 2^(-s / 0.1), s = what is left of the
+    # budget
     c = math.log(2) / 0.1
-    wanted = (2 * (1 - math.exp(-c / 2) * (1 + c / 2)) / c**2 + (math.exp(-c / 2) - math.exp(-c)) / c) / (
-        (1 - math.exp(-c)) / c
-    )
+    wanted = (
+        2 * (1 - math.exp(-c / 2) * (1 + c / 2)) / c**2 + (math.exp(-c / 2) - math.exp(-c)) / c
+    ) / ((1 - math.exp(-c)) / c)
     assert f"{wanted:.0%} of the peak" in lever.in_run(run)
-    assert "100% of the peak" in lever.in_run(apply(tiny("spark", *base, "optim.decay=0.0"), (lever,)))
+    assert "100% of the peak" in lever.in_run(
+        apply(tiny("spark", *base, "optim.decay=0.0"), (lever,))
+    )
 
 
 def test_the_witness_wants_this_rate(tiny, cache):

@@ -36,10 +36,15 @@ class NarrowBump(UseBump):
 
 
 def test_settings_are_the_fillers():
-    assert [(name, field.default) for name, field in UseBump.model_fields.items()] == [("height", 2.0), ("width", 0.25)]
+    assert [(name, field.default) for name, field in UseBump.model_fields.items()] == [
+        ("height", 2.0),
+        ("width", 0.25),
+    ]
     assert UseBump.touches == ("flow.weight",)
     run = UseBump(height=1.5).edit(CATALOG.recipes["spark"]())
-    assert run.flow.weight == Bump(height=1.5) and str(UseBump(height=1.5)) == "use_bump(height=1.5)"
+    assert (
+        run.flow.weight == Bump(height=1.5) and str(UseBump(height=1.5)) == "use_bump(height=1.5)"
+    )
     with pytest.raises(ValidationError, match="greater than 0 and at most 3"):
         UseBump(height=4.0)
     with pytest.raises(ValidationError, match="hieght"):
@@ -54,13 +59,23 @@ def test_a_subclass_may_change_a_default_and_add_a_setting():
 
 @pytest.mark.parametrize("lever", SWAPS, ids=lambda lever: lever.name)
 def test_catalogue(lever):
-    """What a lever offers exists in its filler, and nothing that it takes over as it is was written again."""
+    """What a lever offers exists in its filler, and nothing that it takes over as it is was written
+    again."""
     filler = lever.filler.model_fields
     assert set(lever.settings) <= set(filler)
-    written = {name for cls in lever.__mro__ if issubclass(cls, Swap) and cls is not Swap for name in _written(cls)}
+    written = {
+        name
+        for cls in lever.__mro__
+        if issubclass(cls, Swap) and cls is not Swap
+        for name in _written(cls)
+    }
     for name in written & set(lever.settings):
         own, taken = lever.model_fields[name], filler[name]
-        assert (own.annotation, own.metadata, own.default) != (taken.annotation, taken.metadata, taken.default)
+        assert (own.annotation, own.metadata, own.default) != (
+            taken.annotation,
+            taken.metadata,
+            taken.default,
+        )
     assert lever.slot in lever.touches
 
 

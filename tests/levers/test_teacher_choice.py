@@ -1,4 +1,5 @@
-"""The world's teachers: which one a phrase gets, and that neither is taken to pictures that are not the world's."""
+"""The world's teachers: which one a phrase gets, and that neither is taken to pictures that are not
+the world's."""
 
 from typing import ClassVar
 
@@ -39,9 +40,14 @@ def test_perceptual_terms_look_through_the_named_teacher(lever):
 
 @pytest.mark.parametrize("phrase", ["repa", "irepa(teacher=supervised)", "repa @ (0, 0.5)"])
 def test_an_alignment_teacher_of_the_world_is_refused_on_foreign_pictures(phrase):
-    with pytest.raises(BadInput, match="knows the embedded world's pictures, not those of folder") as refused:
+    with pytest.raises(
+        BadInput, match="knows the embedded world's pictures, not those of folder"
+    ) as refused:
         parse(f"spark + {phrase}", CATALOG, (FOREIGN,))
-    assert "dinov3(path='FOLDER', instead_of=" in refused.value.hint and "docs/pretrained.md" in refused.value.hint
+    assert (
+        "dinov3(path='FOLDER', instead_of=" in refused.value.hint
+        and "docs/pretrained.md" in refused.value.hint
+    )
 
 
 @pytest.mark.parametrize("lever", ["perceptual_features", "lpips"])
@@ -52,12 +58,16 @@ def test_perceptual_terms_of_the_world_are_refused_on_foreign_pictures(lever):
 
 def test_another_teacher_is_welcome_there():
     catalogue = CATALOG._replace(fillers=(*CATALOG.fillers, AnyEye))
-    run = parse("spark + repa(teacher=eye)", catalogue, (FOREIGN, "encode.teachers=[any_eye(name='eye')]")).run
+    run = parse(
+        "spark + repa(teacher=eye)", catalogue, (FOREIGN, "encode.teachers=[any_eye(name='eye')]")
+    ).run
     assert not run.data.source.is_world and run.encode.teachers[0].kind == "any_eye"
 
 
 def test_a_teacher_that_no_term_reads_is_no_reason_to_refuse():
-    assert parse("spark", CATALOG, (FOREIGN, "encode.teachers=[world_teacher()]")).run.encode.teachers
+    assert parse(
+        "spark", CATALOG, (FOREIGN, "encode.teachers=[world_teacher()]")
+    ).run.encode.teachers
 
 
 def test_the_world_filtered_is_still_the_world():

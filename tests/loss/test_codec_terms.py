@@ -13,7 +13,9 @@ from fulcrum.training.loss.terms import Coded, Losses, View
 
 
 def view(coded, teacher=None):
-    batch = Batch(x0=torch.zeros(2, 1, 2, 2), text=None, teacher={"world": teacher}, ids=torch.arange(2))
+    batch = Batch(
+        x0=torch.zeros(2, 1, 2, 2), text=None, teacher={"world": teacher}, ids=torch.arange(2)
+    )
     draw = Draw(
         t=torch.zeros(2),
         eps=torch.zeros(2, 1, 2, 2),
@@ -29,7 +31,9 @@ def coded(**given):
     empty = torch.zeros(2, 1, 2, 2)
     names = ("pixels", "mean", "log_variance", "raw", "latent")
     decoded = given.get("decoded", empty)
-    return Coded(**{name: given.get(name, empty) for name in names}, decoded=lambda: decoded, taps=dict)
+    return Coded(
+        **{name: given.get(name, empty) for name in names}, decoded=lambda: decoded, taps=dict
+    )
 
 
 def test_reconstruction_by_hand():
@@ -39,7 +43,9 @@ def test_reconstruction_by_hand():
     decoded = error.view(2, 1, 1, 1).expand(2, 1, 2, 2)
     seen = view(coded(mean=mean, log_variance=log_variance, decoded=decoded))
     kl = 0.5 * (0.25 + torch.tensor(-2.0).exp() - 1 + 2.0)
-    torch.testing.assert_close(ReconstructionTerm(1.0, 0.1, 0.3)(seen), error**2 + 0.1 * error.abs() + 0.3 * kl)
+    torch.testing.assert_close(
+        ReconstructionTerm(1.0, 0.1, 0.3)(seen), error**2 + 0.1 * error.abs() + 0.3 * kl
+    )
     torch.testing.assert_close(ReconstructionTerm(0.0, 1.0, 0.3)(seen), error.abs() + 0.3 * kl)
 
 
@@ -48,12 +54,18 @@ def test_alignment_is_zero_where_the_projection_points_the_teachers_way():
     latent = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     said = term.out(
         torch.nn.functional.silu(
-            term.middle(torch.nn.functional.silu(term.into(latent.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, 4, 4))))
+            term.middle(
+                torch.nn.functional.silu(
+                    term.into(latent.unfold(2, 2, 2).unfold(3, 2, 2).reshape(2, 4, 4))
+                )
+            )
         )
     )
     near = term(view(coded(latent=latent), teacher=5 * said.detach()))
     torch.testing.assert_close(near, torch.zeros(2), atol=1e-6, rtol=0)
-    torch.testing.assert_close(term(view(coded(latent=latent), teacher=-said.detach())), torch.full((2,), 2.0))
+    torch.testing.assert_close(
+        term(view(coded(latent=latent), teacher=-said.detach())), torch.full((2,), 2.0)
+    )
 
 
 def test_a_grid_that_does_not_match_is_refused():
@@ -83,7 +95,11 @@ def test_parts_of_a_batch_add_up():
 
     def losses(rows):
         share = len(rows) / 6
-        return Losses(torch.tensor(1.0) * share, {"a": torch.tensor(2.0) * share}, coded(raw=rows).moments() * share)
+        return Losses(
+            torch.tensor(1.0) * share,
+            {"a": torch.tensor(2.0) * share},
+            coded(raw=rows).moments() * share,
+        )
 
     summed = losses(raw[:4]).plus(losses(raw[4:]))
     torch.testing.assert_close(summed.moments, coded(raw=raw).moments())
@@ -97,7 +113,9 @@ def test_settling_is_a_moving_average_of_mean_and_square():
     codec.settle(torch.tensor([[1.0, 0.0], [5.0, 1.0]], dtype=torch.float64))
     shift = torch.tensor([0.25, 0.0])
     torch.testing.assert_close(codec.shift.flatten(), shift)
-    torch.testing.assert_close(codec.scale.flatten(), (torch.tensor([0.75 + 1.25, 1.0]) - shift**2) ** -0.5)
+    torch.testing.assert_close(
+        codec.scale.flatten(), (torch.tensor([0.75 + 1.25, 1.0]) - shift**2) ** -0.5
+    )
 
 
 def test_settings_have_ranges(tiny):

@@ -18,16 +18,28 @@ from fulcrum.training.loss.terms import ContrastiveTerm, View
 def view(rows):
     generator = torch.Generator().manual_seed(0)
     v, target = (torch.randn(rows, 2, 3, 3, generator=generator) for _ in range(2))
-    return View(None, SimpleNamespace(t=torch.rand(rows, generator=generator)), v=v, target=target, x=v, taps={})
+    return View(
+        None,
+        SimpleNamespace(t=torch.rand(rows, generator=generator)),
+        v=v,
+        target=target,
+        x=v,
+        taps={},
+    )
 
 
 def cut(whole, rows):
-    return whole._replace(v=whole.v[rows], target=whole.target[rows], draw=SimpleNamespace(t=whole.draw.t[rows]))
+    return whole._replace(
+        v=whole.v[rows], target=whole.target[rows], draw=SimpleNamespace(t=whole.draw.t[rows])
+    )
 
 
 @pytest.mark.parametrize("weight", [EvenWeight(), MinSNR()], ids=str)
 def test_equals_a_naive_loop(weight):
-    seen, weigh = view(11), weight.build(SimpleNamespace(run=SimpleNamespace(flow=SimpleNamespace(noise_scale=1.0))))
+    seen, weigh = (
+        view(11),
+        weight.build(SimpleNamespace(run=SimpleNamespace(flow=SimpleNamespace(noise_scale=1.0)))),
+    )
     expected = torch.zeros(11)
     for chunk in range(0, 8, 4):  # rows 8, 9, 10 belong to no whole chunk
         for row in range(4):
@@ -57,25 +69,35 @@ def test_nobody_to_compare_with_gives_nothing(chunk, rows):
 
 
 def test_its_minimum_is_the_stretched_velocity():
-    """u' is independent of u: minimising E (v - u)^2 - w E (v - u')^2 over v gives (E u - w E u') / (1 - w)."""
+    """u' is independent of u: minimising E (v - u)^2 - w E (v - u')^2 over v gives (E u - w E u') /
+    (1 - w)."""
     target, weight = view(64).target, 0.05
     v = torch.zeros_like(target, requires_grad=True)
     seen = view(64)._replace(v=v, target=target)
-    loss = (v - target).square().flatten(1).mean(1).sum() + weight * ContrastiveTerm(8, torch.ones_like)(seen).sum()
+    loss = (v - target).square().flatten(1).mean(1).sum() + weight * ContrastiveTerm(
+        8, torch.ones_like
+    )(seen).sum()
     (gradient,) = torch.autograd.grad(loss, v)
-    curvature = 2 * (1 - weight) / target[0].numel()  # the loss is quadratic: one Newton step is the minimum
+    # the loss is quadratic: one Newton step is the minimum
+    curvature = 2 * (1 - weight) / target[0].numel()
     others = target.unflatten(0, (-1, 8)).roll(1, dims=1).flatten(0, 1)
-    assert torch.allclose(-gradient / curvature, (target - weight * others) / (1 - weight), atol=1e-5)
+    assert torch.allclose(
+        -gradient / curvature, (target - weight * others) / (1 - weight), atol=1e-5
+    )
 
 
 def test_accumulation_gives_the_same_weights(tiny, cache):
-    smooth = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+    smooth = "optim.rule.eps=1e-5"
     run = tiny("spark + contrastive_flow(chunk=4, weight=0.3)", "budget.images=16", smooth)
     whole, parts = (after(run, cache, System(microbatch=rows)) for rows in (None, 4))
     for name, value in whole.items():
         assert (value - parts[name]).abs().max() < 1e-6, name  # of weights of size one
-    other = after(tiny("spark + contrastive_flow(chunk=8, weight=0.3)", "budget.images=16"), cache, System())
-    assert max(float((other[name] - value).abs().max()) for name, value in whole.items()) > 1e-4  # the chunk matters
+    other = after(
+        tiny("spark + contrastive_flow(chunk=8, weight=0.3)", "budget.images=16"), cache, System()
+    )
+    # the chunk matters
+    assert max(float((other[name] - value).abs().max()) for name, value in whole.items()) > 1e-4
 
 
 def after(run, cache, system):
@@ -87,7 +109,11 @@ def after(run, cache, system):
 def test_a_microbatch_may_not_cut_a_chunk(tiny, cache):
     run = tiny("spark + contrastive_flow")
     for rows in (4, 3):
-        with pytest.raises(BadInput, match=f"compares chunks of 8 rows, but a backward pass has {rows}"):
+        with pytest.raises(
+            BadInput, match=f"compares chunks of 8 rows, but a backward pass has {rows}"
+        ):
             assemble(run, 0, System(microbatch=rows), Feed(run, 0, cache))
-    assemble(run, 0, System(microbatch=12), Feed(run, 0, cache))  # more than the batch: one pass holds it all
-    assemble(tiny(), 0, System(microbatch=3), Feed(tiny(), 0, cache))  # no term that compares: any size
+    # more than the batch: one pass holds it all
+    assemble(run, 0, System(microbatch=12), Feed(run, 0, cache))
+    # no term that compares: any size
+    assemble(tiny(), 0, System(microbatch=3), Feed(tiny(), 0, cache))

@@ -1,4 +1,5 @@
-"""Perceptual terms: nothing for the true picture, a gradient for the prediction, none for the network, nothing saved."""
+"""Perceptual terms: nothing for the true picture, a gradient for the prediction, none for the
+network, nothing saved."""
 
 from types import SimpleNamespace
 
@@ -41,7 +42,8 @@ def name(request):
 
 @pytest.fixture(autouse=True)
 def vgg_at_hand(monkeypatch, tmp_path):
-    """The package may not be installed here: its place is taken by random weights, which have the same shapes."""
+    """The package may not be installed here: its place is taken by random weights, which have the
+    same shapes."""
     monkeypatch.setattr(registry, "installed", lambda name: tmp_path / name)
 
 
@@ -108,7 +110,9 @@ def test_stage_by_stage_by_hand(x0):
     network, x = load_teacher(), x0.flip(3)
     expected = torch.zeros(3)
     for one, other in zip(network.stages(x), network.stages(x0), strict=True):
-        difference = torch.nn.functional.normalize(one, dim=1) - torch.nn.functional.normalize(other, dim=1)
+        difference = torch.nn.functional.normalize(one, dim=1) - torch.nn.functional.normalize(
+            other, dim=1
+        )
         expected += difference.square().sum((1, 2, 3)) / (one.shape[2] * one.shape[3])
     assert torch.allclose(StageTerm(network, "cpu")(view(x0, x)), expected, rtol=1e-3)
 
@@ -149,7 +153,10 @@ def test_through_vgg_it_is_lpips_with_its_learned_weights(vgg, x0):
             rows, columns = one.shape[2:]
             for r in range(rows):
                 for c in range(columns):
-                    a, b = (h[:, :, r, c] / h[:, :, r, c].norm(dim=1, keepdim=True) for h in (one, other))
+                    a, b = (
+                        h[:, :, r, c] / h[:, :, r, c].norm(dim=1, keepdim=True)
+                        for h in (one, other)
+                    )
                     expected += ((a - b) ** 2 @ head.flatten()) / (rows * columns)
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
         torch.testing.assert_close(found, vgg.lpips(x, x0), rtol=1e-3, atol=1e-5)
@@ -157,7 +164,11 @@ def test_through_vgg_it_is_lpips_with_its_learned_weights(vgg, x0):
 
 def test_the_choice_of_network_is_in_the_key_and_never_made_by_the_machine(tiny, monkeypatch):
     run, real = (tiny(f"spark + {name}", *PIXELS) for name in ("lpips", "lpips(network=vgg)"))
-    assert key(run, 0) != key(real, 0) and run.terms[-1].kind == "lpips" and real.terms[-1].kind == "vgg_lpips"
+    assert (
+        key(run, 0) != key(real, 0)
+        and run.terms[-1].kind == "lpips"
+        and real.terms[-1].kind == "vgg_lpips"
+    )
     pinned = registry.PACKAGES["stlpips-pytorch"].files.values()
     assert set(VGGLPIPS().hashes().values()) == set(pinned)
 
@@ -180,7 +191,9 @@ def test_a_judge_that_the_run_learns_from_is_refused(tiny):
     for judges in ((), ("lite0",)):
         require_impartial(real, judges)
     require_impartial(run, ("lite0", "vgg"))
-    with pytest.raises(BadInput, match="the arm 'b' learns from the network that the judge 'vgg' looks with"):
+    with pytest.raises(
+        BadInput, match="the arm 'b' learns from the network that the judge 'vgg' looks with"
+    ):
         require_impartial(real, ("lite0", "vgg"), "the arm 'b'")
 
 
@@ -193,7 +206,11 @@ def test_the_real_network_where_it_is_installed(x0, monkeypatch):
     term = VGGLPIPS().build(SimpleNamespace(system=SimpleNamespace(device="cpu")))
     x = (x0 + 0.1 * torch.randn_like(x0)).requires_grad_()
     term(view(x0, x)).sum().backward()
-    assert x.grad.isfinite().all() and (term(view(x0, x)) > 1e-4).all() and term(view(x0, x0)).abs().max() < 1e-6
+    assert (
+        x.grad.isfinite().all()
+        and (term(view(x0, x)) > 1e-4).all()
+        and term(view(x0, x0)).abs().max() < 1e-6
+    )
 
 
 def test_the_network_never_judges():
@@ -201,4 +218,7 @@ def test_the_network_never_judges():
     from fulcrum.files.shipped import asset_hash
 
     own = set(PerceptualFeatures().hashes().values()) | set(LPIPS().hashes().values())
-    assert own == {asset_hash("teacher")} and not own & {asset_hash("judge"), asset_hash("features")}
+    assert own == {asset_hash("teacher")} and not own & {
+        asset_hash("judge"),
+        asset_hash("features"),
+    }

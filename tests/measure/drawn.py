@@ -1,4 +1,5 @@
-"""Sets of small pictures on disk for the tests of `fulcrum measure`, and an extractor that counts how often it is asked."""
+"""Sets of small pictures on disk for the tests of `fulcrum measure`, and an extractor that counts
+how often it is asked."""
 
 import io
 import tarfile
@@ -21,7 +22,9 @@ def pictures(seed: int, n: int = N, side: int = 16) -> np.ndarray:
     """(n, side, side, 3): a colour with a ramp and some grain."""
     rng = np.random.default_rng(seed)
     colour, ramp = rng.random((n, 1, 1, 3)) * 180, rng.random((n, 1, 1, 3)) * 70
-    return (colour + ramp * np.linspace(0, 1, side)[:, None] + rng.random((n, side, side, 3)) * 5).astype(np.uint8)
+    return (
+        colour + ramp * np.linspace(0, 1, side)[:, None] + rng.random((n, side, side, 3)) * 5
+    ).astype(np.uint8)
 
 
 def encoded(image: np.ndarray, kind: str = "PNG", **options) -> bytes:
@@ -62,4 +65,6 @@ class Counting:
 
 def look(path: Path, cache: Path, reference: bool = False, part: Extractor | None = None, **policy):
     part = part or Counting().extractor()
-    return Pass([Comparison(part, DISTANCES)], cache, reference, Policy(**policy)).look(PictureSet(path))
+    return Pass([Comparison(part, DISTANCES)], cache, reference, Policy(**policy)).look(
+        PictureSet(path)
+    )

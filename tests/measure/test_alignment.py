@@ -17,7 +17,16 @@ def empty(rows: int) -> dict[str, np.ndarray]:
     return {"present": np.zeros((rows, 9), dtype=int), **truth}
 
 
-def put(truth: dict[str, np.ndarray], row: int, place: int, *, shape: int, colour: int, texture: int, size: int) -> None:
+def put(
+    truth: dict[str, np.ndarray],
+    row: int,
+    place: int,
+    *,
+    shape: int,
+    colour: int,
+    texture: int,
+    size: int,
+) -> None:
     values = {"present": 1, "shape": shape, "colour": colour, "texture": texture, "size": size}
     for name, value in values.items():
         truth[name][row, place] = value
@@ -25,8 +34,12 @@ def put(truth: dict[str, np.ndarray], row: int, place: int, *, shape: int, colou
 
 def say(truth: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     """Logits of a judge that sees exactly this."""
-    return {name: torch.nn.functional.one_hot(torch.from_numpy(truth[name]).clamp_min(0), count).float() * 4 - 2
-            for name, count in CLASSES.items()}  # fmt: skip
+    return {
+        name: torch.nn.functional.one_hot(torch.from_numpy(truth[name]).clamp_min(0), count).float()
+        * 4
+        - 2
+        for name, count in CLASSES.items()
+    }
 
 
 def shares(seen: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> dict[str, float]:
@@ -42,33 +55,58 @@ def test_by_hand() -> None:
     #  the object at place 8 is missing: its classes 0 would all match a guess, and must not count
     put(seen, 1, 4, shape=6, colour=7, texture=1, size=2)  # all right
     put(seen, 1, 5, shape=6, colour=7, texture=1, size=2)  # and one that nobody asked for
-    assert shares(seen, truth) == pytest.approx({
-        "attribute_f1": 2 * 7 / (12 + 12), "attribute_accuracy": 7 / 12, "attribute_precision": 7 / 12,
-        "shape_accuracy": 2 / 3, "colour_accuracy": 1 / 3, "texture_accuracy": 2 / 3,
-        "size_accuracy": 2 / 3, "presence_accuracy": 2 / 3, "extra_objects": 1 / 15,
-    })  # fmt: skip
+    assert shares(seen, truth) == pytest.approx(
+        {
+            "attribute_f1": 2 * 7 / (12 + 12),
+            "attribute_accuracy": 7 / 12,
+            "attribute_precision": 7 / 12,
+            "shape_accuracy": 2 / 3,
+            "colour_accuracy": 1 / 3,
+            "texture_accuracy": 2 / 3,
+            "size_accuracy": 2 / 3,
+            "presence_accuracy": 2 / 3,
+            "extra_objects": 1 / 15,
+        }
+    )
 
 
 def test_perfect_and_swapped_places() -> None:
     rng = np.random.default_rng(0)
     truth = empty(50)
     for row in range(50):
-        put(truth, row, int(rng.integers(9)), shape=int(rng.integers(7)), colour=int(rng.integers(8)),
-            texture=int(rng.integers(4)), size=int(rng.integers(3)))  # fmt: skip
+        put(
+            truth,
+            row,
+            int(rng.integers(9)),
+            shape=int(rng.integers(7)),
+            colour=int(rng.integers(8)),
+            texture=int(rng.integers(4)),
+            size=int(rng.integers(3)),
+        )
     perfect = shares(truth, truth)
-    assert perfect["attribute_f1"] == perfect["attribute_accuracy"] == perfect["attribute_precision"] == 1.0
+    assert (
+        perfect["attribute_f1"]
+        == perfect["attribute_accuracy"]
+        == perfect["attribute_precision"]
+        == 1.0
+    )
     moved = shares({name: np.roll(values, 1, axis=1) for name, values in truth.items()}, truth)
-    assert moved["attribute_f1"] == moved["attribute_accuracy"] == 0.0 and moved["extra_objects"] == pytest.approx(1 / 8)
+    assert moved["attribute_f1"] == moved["attribute_accuracy"] == 0.0 and moved[
+        "extra_objects"
+    ] == pytest.approx(1 / 8)
 
 
 def test_plenty_is_no_merit() -> None:
-    """Nine objects, the right one among them: recall calls it perfect, the F-score counts the eight that nobody wanted."""
+    """Nine objects, the right one among them: recall calls it perfect, the F-score counts the eight
+    that nobody wanted."""
     truth, seen = empty(1), empty(1)
     put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
     for place in range(9):
         put(seen, 0, place, shape=1, colour=2, texture=3, size=1)
     measured = shares(seen, truth)
-    assert measured["attribute_accuracy"] == 1.0 and measured["attribute_precision"] == pytest.approx(1 / 9)
+    assert measured["attribute_accuracy"] == 1.0 and measured[
+        "attribute_precision"
+    ] == pytest.approx(1 / 9)
     assert measured["attribute_f1"] == pytest.approx(2 * 4 / (4 + 36))
 
 
@@ -76,7 +114,12 @@ def test_nothing_drawn_has_no_precision() -> None:
     truth = empty(1)
     put(truth, 0, 4, shape=1, colour=2, texture=3, size=1)
     measured = shares(empty(1), truth)
-    assert measured["attribute_precision"] == measured["attribute_f1"] == measured["attribute_accuracy"] == 0.0
+    assert (
+        measured["attribute_precision"]
+        == measured["attribute_f1"]
+        == measured["attribute_accuracy"]
+        == 0.0
+    )
     rows = AttributeShare("attribute_precision").gather(0, False)
     rows.update(count_rows(score(say(empty(1)), truth)).repeat(64, 1), np.arange(64))
     value, low, high = AttributeShare("attribute_precision").compute(rows)
@@ -85,12 +128,17 @@ def test_nothing_drawn_has_no_precision() -> None:
 
 @pytest.mark.parametrize("judge", [attributes, second_attributes], ids=["first", "second"])
 def test_floors_and_ceiling(judge, tmp_path) -> None:
-    """Noise earns a fifth of the recall and little of the F-score; real pictures nearly all of both; kept on disk."""
+    """Noise earns a fifth of the recall and little of the F-score; real pictures nearly all of
+    both; kept on disk."""
     source = WorldSource(split="reference", domain="real", size=32, count=256)
     part = judge()
     limits = References(tmp_path).limits(source, part)
     f1, recall = limits["attribute_f1"], limits["attribute_accuracy"]
-    assert set(f1.floors) == {"noise", "grey", "another scene"} and f1.ceiling > 0.95 and recall.ceiling > 0.95
+    assert (
+        set(f1.floors) == {"noise", "grey", "another scene"}
+        and f1.ceiling > 0.95
+        and recall.ceiling > 0.95
+    )
     assert max(f1.floors.values()) < 0.15
     assert f1.floors["another scene"] == pytest.approx(recall.floors["another scene"], abs=0.03)
     silent = part._replace(network=None)  # cannot look at anything
@@ -99,7 +147,9 @@ def test_floors_and_ceiling(judge, tmp_path) -> None:
 
 def test_noise_is_keyed_by_the_picture() -> None:
     noise = noise_pictures(np.arange(5), 8)
-    assert torch.equal(noise[3:], noise_pictures(np.array([3, 4]), 8)) and not torch.equal(noise[0], noise[1])
+    assert torch.equal(noise[3:], noise_pictures(np.array([3, 4]), 8)) and not torch.equal(
+        noise[0], noise[1]
+    )
     assert noise.float().mean() == pytest.approx(127.5, abs=6) and int(noise.max()) > 240
 
 

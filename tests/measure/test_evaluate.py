@@ -1,4 +1,5 @@
-"""The one evaluation path: one pass, cards, probes that must move or stay, and refused evaluations."""
+"""The one evaluation path: one pass, cards, probes that must move or stay, and refused
+evaluations."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -19,7 +20,9 @@ from fulcrum.spec.errors import BadInput
 Pictures = tuple[Tensor, np.ndarray, Mapping[str, np.ndarray] | None]  # images, ids, truth
 N, D = 256, 12
 PROJECTION = torch.randn(3 * 16 * 16, D, generator=torch.Generator().manual_seed(0)) / 200
-SAMPLING = Sampling(sampler="euler", steps=20, guidance=3.0, prompts="p", noise="keyed by image index")
+SAMPLING = Sampling(
+    sampler="euler", steps=20, guidance=3.0, prompts="p", noise="keyed by image index"
+)
 CLASSES = {"present": 2, "shape": 3, "colour": 4, "texture": 2, "size": 2}
 
 
@@ -39,14 +42,25 @@ def features(images: Tensor) -> Tensor:
 def judge(images: Tensor) -> Mapping[str, Tensor]:
     """Sees at place k what byte k of the picture says: a judge whose answer is known."""
     byte = images[:, 0, 0, :9].long()  # (B, 9)
-    seen = {"present": byte % 2, "shape": byte % 3, "colour": byte % 4, "texture": byte // 2 % 2, "size": byte // 3 % 2}
-    return {name: torch.nn.functional.one_hot(seen[name], count).float() for name, count in CLASSES.items()}
+    seen = {
+        "present": byte % 2,
+        "shape": byte % 3,
+        "colour": byte % 4,
+        "texture": byte // 2 % 2,
+        "size": byte // 3 % 2,
+    }
+    return {
+        name: torch.nn.functional.one_hot(seen[name], count).float()
+        for name, count in CLASSES.items()
+    }
 
 
 def truth_of(images: Tensor) -> dict[str, np.ndarray]:
     named = {name: answer.argmax(-1).numpy() for name, answer in judge(images).items()}
-    return {name: values if name == "present" else np.where(named["present"] == 1, values, -1)
-            for name, values in named.items()}  # fmt: skip
+    return {
+        name: values if name == "present" else np.where(named["present"] == 1, values, -1)
+        for name, values in named.items()
+    }
 
 
 SHOWN = Extractor("attributes", "judge", "none", "uint8", 9 * sum(CLASSES.values()), features)
@@ -69,7 +83,11 @@ class Setting:
             seen.look(images, ids)
             if truth is not None:
                 seen.score("attributes", count_rows(score(judge(images), truth)), ids)
-        asked = [*self.comparisons, self.attributes] if seen.count("attributes", ATTRIBUTE_SHARES[0]) else self.comparisons
+        asked = (
+            [*self.comparisons, self.attributes]
+            if seen.count("attributes", ATTRIBUTE_SHARES[0])
+            else self.comparisons
+        )
         return compare(asked, seen, self.reference, expected, {"embedded": "world"}, SAMPLING)
 
 
@@ -92,16 +110,27 @@ def test_all_metrics_with_cards_and_intervals(setting: Setting) -> None:
     measured = setting.measure(batches(pictures(2)), N)
     assert set(measured) == {"frechet", "frechet_limit", "mmd", "mmd_published", *SHARES}
     for name, number in measured.items():
-        assert number.card.metric == name and number.card.n == N and number.low <= number.value <= number.high
+        assert (
+            number.card.metric == name
+            and number.card.n == N
+            and number.low <= number.value <= number.high
+        )
         assert number.card.guidance == 3.0 and number.card.value_range == "uint8"
-    assert measured["frechet"].card.reference == "world" and measured["frechet"].card.extractor == "net"
     assert (
-        measured["attribute_accuracy"].card.extractor == "judge" and measured["attribute_accuracy"].card.reference is None
+        measured["frechet"].card.reference == "world"
+        and measured["frechet"].card.extractor == "net"
+    )
+    assert (
+        measured["attribute_accuracy"].card.extractor == "judge"
+        and measured["attribute_accuracy"].card.reference is None
     )
     assert measured["attribute_accuracy"].value == 1.0 and measured["extra_objects"].value == 0.0
     compatible(measured["frechet"].card, setting.measure(batches(pictures(3)), N)["frechet"].card)
     with pytest.raises(NotComparable, match="n "):
-        compatible(measured["frechet"].card, setting.measure(batches(pictures(3, 300)), 300)["frechet"].card)
+        compatible(
+            measured["frechet"].card,
+            setting.measure(batches(pictures(3, 300)), 300)["frechet"].card,
+        )
 
 
 def test_batching_and_order_leave_no_trace(setting: Setting) -> None:
@@ -115,15 +144,21 @@ def test_a_copy_of_the_reference_scores_zero(setting: Setting) -> None:
     measured = values(setting.measure(batches(pictures(1, 600)), 600))
     scale = float(Moments.of(features(pictures(1, 600))).compute().cov.trace())
     assert abs(measured["frechet"]) < 1e-6 * scale and abs(measured["mmd_published"]) < 1e-6
-    assert -2.5 / 600 < measured["mmd"] < 0  # unbiased for independent rows; a copy is nearer than chance
+    # unbiased for independent rows; a copy is nearer than chance
+    assert -2.5 / 600 < measured["mmd"] < 0
 
 
 def test_the_limit_takes_the_bias_in_n_away(setting: Setting) -> None:
-    """Eight sets from a world of their own: the distance grows as N falls, its limit does not, on average."""
+    """Eight sets from a world of their own: the distance grows as N falls, its limit does not, on
+    average."""
 
     def means(n: int) -> tuple[float, float]:
-        measured = [setting.measure(batches(pictures(seed, n), n, truth=False), n) for seed in range(20, 28)]
-        distance, limit = (np.mean([one[name].value for one in measured]) for name in ("frechet", "frechet_limit"))
+        measured = [
+            setting.measure(batches(pictures(seed, n), n, truth=False), n) for seed in range(20, 28)
+        ]
+        distance, limit = (
+            np.mean([one[name].value for one in measured]) for name in ("frechet", "frechet_limit")
+        )
         return float(distance), float(limit)
 
     (few, few_limit), (many, many_limit) = means(64), means(N)
@@ -133,13 +168,18 @@ def test_the_limit_takes_the_bias_in_n_away(setting: Setting) -> None:
 
 
 def test_probes(setting: Setting) -> None:
-    """Negated pictures, a channel at half strength and collapsed diversity move the distances; another seed does not."""
+    """Negated pictures, a channel at half strength and collapsed diversity move the distances;
+    another seed does not."""
     fair = setting.measure(batches(pictures(2), truth=False), N)
     assert set(fair) == {"frechet", "frechet_limit", "mmd", "mmd_published"}
     images = pictures(2)
     less_red = images.clone()
     less_red[:, 0] = less_red[:, 0] // 2
-    probes = {"negated": 255 - images, "less red": less_red, "collapsed": images[:4].repeat(N // 4, 1, 1, 1)}
+    probes = {
+        "negated": 255 - images,
+        "less red": less_red,
+        "collapsed": images[:4].repeat(N // 4, 1, 1, 1),
+    }
     for name, probe in probes.items():
         moved = setting.measure(batches(probe, truth=False), N)
         for metric in ("frechet", "mmd"):
@@ -159,17 +199,23 @@ def test_fewer_rows_than_features(width: int) -> None:
     gram = Setting(pictures(1, 300), Extractor("embedded", "wide", "none", "uint8", width, many))
     measured = gram.measure(batches(pictures(2, 100)), 100)["frechet"]
     around = FrechetDistance(Moments.of(many(pictures(1, 300))).compute())
-    assert measured.value == pytest.approx(around.to_rows(many(pictures(2, 100)).double()), rel=1e-6)
+    assert measured.value == pytest.approx(
+        around.to_rows(many(pictures(2, 100)).double()), rel=1e-6
+    )
     assert measured.low < measured.value < measured.high
 
 
 def test_a_card_says_with_what_effort_wide_features_are_compared() -> None:
-    """One rule for all who measure: below WIDE in fp64 with 32 groups, from there on fp32 products and 8 groups."""
+    """One rule for all who measure: below WIDE in fp64 with 32 groups, from there on fp32 products
+    and 8 groups."""
     for metric, narrow, wide in (
         (Frechet(), "32 groups", "8 groups"),
         (MMD(), "of the reference", "of the reference, fp32 products"),
     ):
-        assert " ".join(metric.described(WIDE - 1)).count(narrow) == 1 and "fp32" not in metric.described(WIDE - 1)[0]
+        assert (
+            " ".join(metric.described(WIDE - 1)).count(narrow) == 1
+            and "fp32" not in metric.described(WIDE - 1)[0]
+        )
         assert wide in " ".join(metric.described(WIDE))
 
 

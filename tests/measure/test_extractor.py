@@ -1,4 +1,5 @@
-"""Extractors: FID's graph by its published shapes, CLIP and DINOv2 from folders, the same call for all."""
+"""Extractors: FID's graph by its published shapes, CLIP and DINOv2 from folders, the same call for
+all."""
 
 import numpy as np
 import pytest
@@ -7,7 +8,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fulcrum.measure.features.extractor import BATCH, Extractor, antialiased, load_extractor
-from fulcrum.measure.features.networks import Inception, pixels_like_pytorch_fid, resize_like_tensorflow
+from fulcrum.measure.features.networks import (
+    Inception,
+    pixels_like_pytorch_fid,
+    resize_like_tensorflow,
+)
 from fulcrum.spec.errors import BadInput
 from tests.tiny_clip import save_clip
 
@@ -15,7 +20,9 @@ transformers = pytest.importorskip("transformers")
 
 
 def pictures(n: int, side: int = 40, seed: int = 0) -> torch.Tensor:
-    return torch.randint(0, 256, (n, 3, side, side), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+    return torch.randint(
+        0, 256, (n, 3, side, side), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8
+    )
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,9 @@ def dino_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dino")
     torch.manual_seed(0)
     Dinov2Model(
-        Dinov2Config(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14)
+        Dinov2Config(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
+        )
     ).save_pretrained(folder)
     return folder
 
@@ -95,7 +104,9 @@ def test_inception_has_the_known_state_dict(inception) -> None:
         "Mixed_7b.branch_pool.conv.weight": (192, 1280, 1, 1),
     }
     assert {name: tuple(state[name].shape) for name in known} == known
-    assert all(module.eps == 0.001 for module in inception.modules() if isinstance(module, nn.BatchNorm2d))
+    assert all(
+        module.eps == 0.001 for module in inception.modules() if isinstance(module, nn.BatchNorm2d)
+    )
 
 
 def test_inception_pools_as_fid_does(inception) -> None:
@@ -107,19 +118,25 @@ def test_inception_pools_as_fid_does(inception) -> None:
 
 
 def test_tensorflows_resize_by_hand() -> None:
-    """Pixel i is read at i * size / side: 0, 2/3, 4/3 of two pixels, the last one repeated beyond the edge."""
+    """Pixel i is read at i * size / side: 0, 2/3, 4/3 of two pixels, the last one repeated beyond
+    the edge."""
     row = torch.tensor([0.0, 90.0]).expand(1, 1, 2, 2)
     assert torch.allclose(resize_like_tensorflow(row, 3)[0, 0, 0], torch.tensor([0.0, 60.0, 90.0]))
     assert torch.equal(resize_like_tensorflow(pictures(1, 299).float()), pictures(1, 299).float())
     shrunk = resize_like_tensorflow(torch.arange(8.0).expand(1, 1, 8, 8), 4)
-    assert torch.equal(shrunk[0, 0, 0], torch.tensor([0.0, 2.0, 4.0, 6.0]))  # not antialiased: every second pixel is unread
+    # not antialiased: every second pixel is unread
+    assert torch.equal(shrunk[0, 0, 0], torch.tensor([0.0, 2.0, 4.0, 6.0]))
     assert pixels_like_pytorch_fid(pictures(1)).aminmax().max <= 1.0
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 def test_inception_from_a_file(inception, tmp_path, suffix: str) -> None:
     path = tmp_path / f"weights{suffix}"
-    state = {name: value for name, value in inception.state_dict().items() if not name.endswith("num_batches_tracked")}
+    state = {
+        name: value
+        for name, value in inception.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
     state |= {"fc.weight": torch.zeros(1008, 2048), "fc.bias": torch.zeros(1008)}
     save_file(state, path) if suffix == ".safetensors" else torch.save(state, path)
     ours = load_extractor(f"inception={path}")
@@ -129,7 +146,8 @@ def test_inception_from_a_file(inception, tmp_path, suffix: str) -> None:
     resized = (resize_like_tensorflow(images.float()) - 128) / 128
     assert rows.shape == (2, 2048) and torch.allclose(rows, inception(resized), atol=1e-4)
     other = load_extractor(f"inception-torch={path}")
-    assert other.hash != ours.hash and not torch.equal(other.features(images), rows)  # two cards: not to be compared
+    # two cards: not to be compared
+    assert other.hash != ours.hash and not torch.equal(other.features(images), rows)
 
 
 def test_weights_that_are_no_inception(tmp_path) -> None:
@@ -161,7 +179,10 @@ def test_clip_from_a_folder(clip_folder) -> None:
         for part in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
     )
     with torch.no_grad():
-        seen = network(pixel_values=(antialiased(images, 32) - mean) / std, input_ids=torch.tensor([[52, 0, 53]] * 3))
+        seen = network(
+            pixel_values=(antialiased(images, 32) - mean) / std,
+            input_ids=torch.tensor([[52, 0, 53]] * 3),
+        )
     unit = torch.nn.functional.normalize(rows, dim=1)
     assert torch.allclose(unit, seen.image_embeds, atol=1e-5)
     assert clip.score is not None
@@ -172,12 +193,17 @@ def test_clip_from_a_folder(clip_folder) -> None:
 def test_clip_score_is_the_models_own_cosine(clip_folder) -> None:
     from transformers import CLIPModel, CLIPTokenizer
 
-    clip, network = load_extractor(f"clip={clip_folder}"), CLIPModel.from_pretrained(clip_folder).eval()
+    clip, network = (
+        load_extractor(f"clip={clip_folder}"),
+        CLIPModel.from_pretrained(clip_folder).eval(),
+    )
     images, words = pictures(2), ["red dog", "cat"]
     tokens = CLIPTokenizer.from_pretrained(clip_folder)(words, padding=True, return_tensors="pt")
     with torch.no_grad():
         out = network(
-            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"], pixel_values=torch.zeros(2, 3, 32, 32)
+            input_ids=tokens["input_ids"],
+            attention_mask=tokens["attention_mask"],
+            pixel_values=torch.zeros(2, 3, 32, 32),
         )
     rows = torch.nn.functional.normalize(clip.rows(images), dim=1)
     expected = 100 * (rows * out.text_embeds).sum(1).clamp_min(0)
@@ -190,7 +216,10 @@ def test_dino_from_a_folder(dino_folder) -> None:
     dino = load_extractor(f"dino={dino_folder}")
     assert dino.width == 32 and "28 px" in dino.resize
     network = Dinov2Model.from_pretrained(dino_folder).eval()
-    mean, std = (torch.tensor(part).reshape(1, 3, 1, 1) for part in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    mean, std = (
+        torch.tensor(part).reshape(1, 3, 1, 1)
+        for part in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
     images = pictures(2)
     with torch.no_grad():
         seen = network(pixel_values=(antialiased(images, 28) - mean) / std).pooler_output
@@ -202,7 +231,9 @@ def test_resize_is_what_pillow_does() -> None:
     from PIL import Image
 
     image = pictures(1, 96)
-    there = Image.fromarray(image[0].permute(1, 2, 0).numpy()).resize((32, 32), Image.Resampling.BICUBIC)
+    there = Image.fromarray(image[0].permute(1, 2, 0).numpy()).resize(
+        (32, 32), Image.Resampling.BICUBIC
+    )
     ours = (antialiased(image, 32)[0] * 255).round().permute(1, 2, 0).numpy()
     assert np.abs(ours - np.asarray(there, dtype=np.float32)).max() <= 2
 
@@ -231,6 +262,10 @@ def test_refusals(clip_folder, dino_folder, tmp_path) -> None:
             load_extractor(text)
         assert says in str(error.value), text
     with pytest.raises(ValueError, match="NaN or infinity"):
-        Extractor("nan", "h", "none", "uint8", 3, lambda images: images.float().mean((2, 3)) * torch.nan).rows(pictures(4))
+        Extractor(
+            "nan", "h", "none", "uint8", 3, lambda images: images.float().mean((2, 3)) * torch.nan
+        ).rows(pictures(4))
     with pytest.raises(BadInput, match="says width 5 and gave 3"):
-        Extractor("odd", "h", "none", "uint8", 5, lambda images: images.float().mean((2, 3))).rows(pictures(4))
+        Extractor("odd", "h", "none", "uint8", 5, lambda images: images.float().mean((2, 3))).rows(
+            pictures(4)
+        )

@@ -1,4 +1,5 @@
-"""Fréchet distance: against scipy's matrix square root, against closed forms, and where covariances are singular."""
+"""Fréchet distance: against scipy's matrix square root, against closed forms, and where covariances
+are singular."""
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from fulcrum.measure.metrics.frechet import FrechetDistance, _congruent, frechet
 def rows(seed: int, n: int, d: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     mix = torch.randn(d, d, generator=generator, dtype=torch.float64)
-    return torch.randn(n, d, generator=generator, dtype=torch.float64) @ mix + torch.randn(d, generator=generator)
+    return torch.randn(n, d, generator=generator, dtype=torch.float64) @ mix + torch.randn(
+        d, generator=generator
+    )
 
 
 def by_sqrtm(a: Gaussian, b: Gaussian) -> float:
@@ -25,13 +28,22 @@ def by_sqrtm(a: Gaussian, b: Gaussian) -> float:
 @pytest.mark.parametrize(("n", "d"), [(400, 16), (1000, 64), (90, 64)])
 def test_equals_sqrtm_where_regular(n: int, d: int) -> None:
     a, b = Moments.of(rows(1, n, d)).compute(), Moments.of(rows(2, n + 50, d)).compute()
-    assert frechet(a, b) == pytest.approx(by_sqrtm(a, b), rel=1e-6) == pytest.approx(frechet(b, a), rel=1e-9)
+    assert (
+        frechet(a, b)
+        == pytest.approx(by_sqrtm(a, b), rel=1e-6)
+        == pytest.approx(frechet(b, a), rel=1e-9)
+    )
 
 
 def test_closed_form_for_diagonal_covariances() -> None:
-    """Independent coordinates: the sum of (difference of means)^2 + (difference of standard deviations)^2."""
-    a = Gaussian(9, torch.tensor([1.0, 2.0]).double(), torch.diag(torch.tensor([4.0, 9.0])).double())
-    b = Gaussian(9, torch.tensor([0.0, 4.0]).double(), torch.diag(torch.tensor([1.0, 0.0])).double())
+    """Independent coordinates: the sum of (difference of means)^2 + (difference of standard
+    deviations)^2."""
+    a = Gaussian(
+        9, torch.tensor([1.0, 2.0]).double(), torch.diag(torch.tensor([4.0, 9.0])).double()
+    )
+    b = Gaussian(
+        9, torch.tensor([0.0, 4.0]).double(), torch.diag(torch.tensor([1.0, 0.0])).double()
+    )
     assert frechet(a, b) == pytest.approx(1 + 4 + 1 + 9)
 
 
@@ -44,10 +56,11 @@ def test_a_copy_is_at_distance_zero() -> None:
 
 @pytest.mark.parametrize("n", [10, 40, 64])
 def test_the_gram_side_equals_the_covariance_side(n: int) -> None:
-    """With fewer rows than features both covariances of the product are singular; the traces still agree.
+    """With fewer rows than features both covariances of the product are singular; the traces still
+    agree.
 
-    The tolerance is looser on the covariance side's account: d - n zero eigenvalues come out as rounding, and a square
-    root turns 1e-16 into 1e-8.
+    The tolerance is looser on the covariance side's account: d - n zero eigenvalues come out as
+    rounding, and a square root turns 1e-16 into 1e-8.
     """
     few, distance = rows(1, n, 64), FrechetDistance(Moments.of(rows(2, 500, 64)).compute())
     assert distance.to_rows(few) == pytest.approx(distance.to(Moments.of(few).compute()), rel=1e-6)
@@ -65,7 +78,8 @@ def test_a_singular_reference() -> None:
 
 @pytest.mark.parametrize("d", [512, 576, 600])
 def test_blocks_equal_the_plain_product(d: int) -> None:
-    """Wide features go by blocks (192 rows: three of them, or three and a rest); only the lower triangle counts."""
+    """Wide features go by blocks (192 rows: three of them, or three and a rest); only the lower
+    triangle counts."""
     a, b = Moments.of(rows(1, 700, d)).compute(), Moments.of(rows(2, 700, d)).compute()
     factor = root(b.cov)
     plain = factor.factor.T @ a.cov @ factor.factor
@@ -73,7 +87,8 @@ def test_blocks_equal_the_plain_product(d: int) -> None:
     before = a.cov.clone()
     product = _congruent(a.cov, factor)
     assert float((product - plain).tril().abs().max()) <= 1e-13 * float(plain.abs().max())
-    assert torch.equal(a.cov, before)  # a reference is asked many times: nothing is worked on in place
+    # a reference is asked many times: nothing is worked on in place
+    assert torch.equal(a.cov, before)
 
 
 def test_refusals() -> None:

@@ -1,4 +1,5 @@
-"""Gatherings: any order, any split, constant memory; and the limit of the Fréchet distance for many pictures."""
+"""Gatherings: any order, any split, constant memory; and the limit of the Fréchet distance for many
+pictures."""
 
 import numpy as np
 import pytest
@@ -19,7 +20,14 @@ from fulcrum.measure.metrics.distances import (
     balls,
     count,
 )
-from fulcrum.measure.metrics.frechet import GROUPS, HALVES, FrechetDistance, distances, frechet, intercept
+from fulcrum.measure.metrics.frechet import (
+    GROUPS,
+    HALVES,
+    FrechetDistance,
+    distances,
+    frechet,
+    intercept,
+)
 
 D = 12
 
@@ -50,7 +58,9 @@ def test_order_and_split_leave_no_trace(metric: Distance, d: int) -> None:
 
 @pytest.mark.parametrize("metric", [Frechet(), FrechetLimit()], ids=lambda metric: metric.name)
 @pytest.mark.parametrize("d", [D, 600])
-def test_folded_moments_give_the_distance_of_the_rows(metric: Distance, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folded_moments_give_the_distance_of_the_rows(
+    metric: Distance, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows, around = normal(1, 1500, d, 0.2), normal(2, 1400, d)
     exact = metric.compute(gathered(metric, rows), gathered(metric, around, True))
     monkeypatch.setattr(features, "HELD", 100 * d)
@@ -100,17 +110,21 @@ def test_subsets_by_gram_equal_subsets_by_moments() -> None:
     rows, around = normal(1, 120, 40, 0.3), Moments.of(normal(2, 400, 40)).compute()
     parts = [torch.arange(0, 120, 2), torch.arange(30)]
     by_gram = FrechetDistance(around).to_parts(rows, parts)
-    assert by_gram == pytest.approx([frechet(Moments.of(rows[part]).compute(), around) for part in parts], rel=1e-7)
+    assert by_gram == pytest.approx(
+        [frechet(Moments.of(rows[part]).compute(), around) for part in parts], rel=1e-7
+    )
 
 
 def test_a_line_is_extrapolated_exactly() -> None:
     assert intercept(
-        [800, 700, 701, 400, 400], [5 + 10 / 800, 5 + 10 / 700, 5 + 10 / 701, 5 + 9 / 400, 5 + 11 / 400]
+        [800, 700, 701, 400, 400],
+        [5 + 10 / 800, 5 + 10 / 700, 5 + 10 / 701, 5 + 9 / 400, 5 + 11 / 400],
     ) == pytest.approx(5.0)
 
 
 def test_the_limit_covers_the_truth_where_the_distance_is_biased() -> None:
-    """Truth by formula: N(shift, 1) against a reference of exactly that covariance. 60 sets of 400 in 24 dimensions."""
+    """Truth by formula: N(shift, 1) against a reference of exactly that covariance. 60 sets of 400
+    in 24 dimensions."""
     d, n, shift = 24, 400, 0.15
     around = Moments.of(normal(0, 200_000, d)).compute()
     metric, inside, plain, limits = FrechetLimit(), 0, [], []
@@ -128,7 +142,9 @@ def test_the_limit_covers_the_truth_where_the_distance_is_biased() -> None:
 
 
 def test_value_and_limit_share_one_computation_where_it_is_dear() -> None:
-    pictures, reference = (gathered(Frechet(), normal(seed, 100, WIDE), seed == 2) for seed in (1, 2))
+    pictures, reference = (
+        gathered(Frechet(), normal(seed, 100, WIDE), seed == 2) for seed in (1, 2)
+    )
     limit = FrechetLimit().compute(pictures, reference)
     kept = pictures.made["distances"]
     around = FrechetDistance(Moments.of(normal(2, 100, WIDE)).compute())
@@ -150,27 +166,34 @@ def test_density_and_coverage_by_the_definition() -> None:
     assert counts.coverage(2) == pytest.approx(float(inside[kept].any(0).double().mean()))
     with pytest.raises(ValueError, match="more than 5 reference rows"):
         balls(y[:5])
-    for metric in (Density(), Coverage()):  # as the others do: groups without a picture have no value
+    # as the others do: groups without a picture have no value
+    for metric in (Density(), Coverage()):
         with pytest.raises(ValueError, match="at least 64 generated rows, found 2"):
             metric.compute(gathered(metric, normal(1, 2)), gathered(metric, normal(2, 70)))
 
 
 def test_what_density_and_coverage_see() -> None:
     reference = gathered(Coverage(), normal(2, 500))
-    fair, few = gathered(Coverage(), normal(1, 500)), gathered(Coverage(), normal(1, 16).repeat(32, 1))
+    fair, few = (
+        gathered(Coverage(), normal(1, 500)),
+        gathered(Coverage(), normal(1, 16).repeat(32, 1)),
+    )
     far = gathered(Coverage(), normal(3, 500, shift=4.0))
     assert Coverage().compute(few, reference)[2] < Coverage().compute(fair, reference)[1]
     assert Density().compute(far, reference)[2] < Density().compute(fair, reference)[1]
 
 
 def test_fp32_is_enough_for_the_published_form() -> None:
-    """sigma 10 puts every kernel value within 1 % of one: fp32 keeps the difference because it computes k - 1."""
+    """sigma 10 puts every kernel value within 1 % of one: fp32 keeps the difference because it
+    computes k - 1."""
     from fulcrum.measure.metrics.distances import kernel_sums, published, self_sum, unit_norm
 
     x, y = unit_norm(normal(1, 600, WIDE, 0.5)), unit_norm(normal(2, 500, WIDE, 0.52))
     exact = published(kernel_sums(x, y, self_sum(y, 10.0), 10.0))
     pictures, reference = gathered(MMDPublished(), x.float()), gathered(MMDPublished(), y.float())
-    assert MMDPublished().compute(pictures, reference)[0] == pytest.approx(exact, rel=1e-4, abs=1e-5)
+    assert MMDPublished().compute(pictures, reference)[0] == pytest.approx(
+        exact, rel=1e-4, abs=1e-5
+    )
 
 
 def test_a_metric_of_rows_gets_its_interval_by_leaving_groups_out() -> None:
@@ -181,6 +204,9 @@ def test_a_metric_of_rows_gets_its_interval_by_leaving_groups_out() -> None:
         def value(self, pictures, reference):
             return float((pictures.mean(0) - reference.mean(0)).norm())
 
-    own, around = gathered(MeanGap(), normal(1, 300, shift=1.0)), gathered(MeanGap(), normal(2, 300))
+    own, around = (
+        gathered(MeanGap(), normal(1, 300, shift=1.0)),
+        gathered(MeanGap(), normal(2, 300)),
+    )
     value, low, high = MeanGap().compute(own, around)
     assert low < value < high and value == pytest.approx(D**0.5, rel=0.1)

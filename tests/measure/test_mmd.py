@@ -71,7 +71,8 @@ def test_order_changes_nothing() -> None:
 
 
 def test_unbiased() -> None:
-    """Two samples of one distribution give zero on average, below zero half of the time; the published form never."""
+    """Two samples of one distribution give zero on average, below zero half of the time; the
+    published form never."""
     y_all = normal(99, 400 * 30, 4).split(30)
     pairs = [(y_all[k], y_all[k + 1]) for k in range(0, 400, 2)]
     fair = torch.tensor([value(x, y, 2.0) for x, y in pairs])
@@ -90,25 +91,33 @@ def test_bandwidth_is_the_median_distance() -> None:
 
 
 def test_collapse_is_seen_by_the_median_bandwidth_and_not_by_the_published_form() -> None:
-    """A14: a model of only two pictures, with the reference's mean, scores almost perfectly when sigma is 10."""
+    """A14: a model of only two pictures, with the reference's mean, scores almost perfectly when
+    sigma is 10."""
     reference = normal(5, 600, 16) + 3.0
     mean = unit_norm(reference).mean(0)
     away = torch.zeros(16, dtype=torch.float64)
     away[0], away[1] = mean[1], -mean[0]  # orthogonal to the mean
     away *= math.sqrt(1 - float(mean @ mean)) / float(away.norm())
-    collapsed = torch.stack([mean + away, mean - away]).repeat(300, 1)  # unit rows, the same mean, no diversity
+    # unit rows, the same mean, no diversity
+    collapsed = torch.stack([mean + away, mean - away]).repeat(300, 1)
     sigma = median_bandwidth(unit_norm(reference))
     healthy = unit_norm(normal(6, 600, 16) + 3.0)
-    seen, calm = value(collapsed, unit_norm(reference), sigma), abs(value(healthy, unit_norm(reference), sigma))
+    seen, calm = (
+        value(collapsed, unit_norm(reference), sigma),
+        abs(value(healthy, unit_norm(reference), sigma)),
+    )
     blind, usual = published_value(collapsed, reference), published_value(healthy, reference)
     assert seen > 50 * calm and seen > 0.05
-    assert blind < 2 * usual + 0.01 and blind < 0.05  # of a form that reads 0.09 to 0.98 in the published table
+    # of a form that reads 0.09 to 0.98 in the published table
+    assert blind < 2 * usual + 0.01 and blind < 0.05
 
 
 def test_the_published_form_is_a_distance_of_means() -> None:
     """A14: 10 |difference of means|^2 to about 1 %."""
     x, y = unit_norm(normal(1, 500, 16) + 1.0), unit_norm(normal(2, 500, 16) - 0.2)
-    assert published_value(x, y) == pytest.approx(10 * float((x.mean(0) - y.mean(0)).square().sum()), rel=0.02)
+    assert published_value(x, y) == pytest.approx(
+        10 * float((x.mean(0) - y.mean(0)).square().sum()), rel=0.02
+    )
 
 
 def test_refusals() -> None:

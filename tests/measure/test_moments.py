@@ -8,14 +8,20 @@ from fulcrum.measure.features.extractor import Moments
 
 def rows(n: int = 500, d: int = 12, shift: float = 0.0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(n)
-    return torch.randn(n, d, generator=generator, dtype=torch.float64) @ torch.randn(
-        d, d, generator=generator, dtype=torch.float64) + shift  # fmt: skip
+    return (
+        torch.randn(n, d, generator=generator, dtype=torch.float64)
+        @ torch.randn(d, d, generator=generator, dtype=torch.float64)
+        + shift
+    )
 
 
 def close(a: Moments, b: Moments, tolerance: float = 1e-12) -> bool:
     x, y = a.compute(), b.compute()
-    return x.n == y.n and bool((x.mean - y.mean).norm() <= tolerance * y.mean.norm()) and bool(
-        (x.cov - y.cov).norm() <= tolerance * y.cov.norm())  # fmt: skip
+    return (
+        x.n == y.n
+        and bool((x.mean - y.mean).norm() <= tolerance * y.mean.norm())
+        and bool((x.cov - y.cov).norm() <= tolerance * y.cov.norm())
+    )
 
 
 def test_equals_the_textbook() -> None:
@@ -52,7 +58,11 @@ def test_a_large_mean_does_not_cancel() -> None:
 
 def test_without_undoes_merge() -> None:
     whole = Moments.of(rows())
-    assert close(whole.without(Moments.of(rows()[100:150])), Moments.of(torch.cat([rows()[:100], rows()[150:]])), 1e-11)
+    assert close(
+        whole.without(Moments.of(rows()[100:150])),
+        Moments.of(torch.cat([rows()[:100], rows()[150:]])),
+        1e-11,
+    )
 
 
 def test_refusals() -> None:

@@ -1,4 +1,5 @@
-"""One pass over pictures on disk: the same numbers from any container, after any stop, by any number of processes."""
+"""One pass over pictures on disk: the same numbers from any container, after any stop, by any
+number of processes."""
 
 import json
 import os
@@ -40,13 +41,25 @@ def test_folder_shards_and_npz_give_the_same_numbers(tmp_path: Path) -> None:
     around = look(reference, tmp_path / "cache", True)
     found = [
         compare(look(path, tmp_path / "cache"), around, [Comparison(part, DISTANCES)])
-        for path in (folder(tmp_path / "a", a), tmp_path / "shards", tmp_path / "a.npz", tmp_path / "a.npy")
+        for path in (
+            folder(tmp_path / "a", a),
+            tmp_path / "shards",
+            tmp_path / "a.npz",
+            tmp_path / "a.npy",
+        )
     ]
     assert set(found[0]) == {f"colours.{metric.name}" for metric in DISTANCES}
     for other in found[1:]:
-        assert {name: one.value for name, one in other.items()} == {name: one.value for name, one in found[0].items()}
+        assert {name: one.value for name, one in other.items()} == {
+            name: one.value for name, one in found[0].items()
+        }
     card = found[0]["colours.frechet"].card
-    assert card.n == N and card.reference == around.hash and card.resize == "none" and card.extractor == "colours-1" * 5
+    assert (
+        card.n == N
+        and card.reference == around.hash
+        and card.resize == "none"
+        and card.extractor == "colours-1" * 5
+    )
     compatible(card, found[1]["colours.frechet"].card)
 
 
@@ -74,13 +87,15 @@ def test_a_stopped_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
         rows = getattr(gathering, "rows", None)
         if rows is not None:
             assert torch.equal(rows, resumed.features.gathered["colours"][kind].rows)
-    (tmp_path / "a" / "0003.png").write_bytes(encoded(pictures(9)[0]))  # other content under an old name
+    # other content under an old name
+    (tmp_path / "a" / "0003.png").write_bytes(encoded(pictures(9)[0]))
     look(path, tmp_path / "cache", part=third.extractor())
     assert third.calls == 1
 
 
 def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
-    """Each process looks at one half, with another batch; together they know what one process knows, bit for bit."""
+    """Each process looks at one half, with another batch; together they know what one process
+    knows, bit for bit."""
     images = pictures(1)
     halves = [folder(tmp_path / f"half{k}", images[k::2]) for k in range(2)]
     whole = folder(tmp_path / "whole", images)
@@ -106,10 +121,13 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
     part = load_extractor("embedded")
     alone = Pass([Comparison(part, [Frechet()])], tmp_path / "one", False).look(PictureSet(whole))
     assert [process.wait(timeout=120) for process in running] == [0, 0]
-    together = Pass([Comparison(part._replace(features=None), [Frechet()])], tmp_path / "two", False).look(
-        PictureSet(whole)
+    together = Pass(
+        [Comparison(part._replace(features=None), [Frechet()])], tmp_path / "two", False
+    ).look(PictureSet(whole))
+    (one,), (two,) = (
+        alone.features.gathered["embedded"].values(),
+        together.features.gathered["embedded"].values(),
     )
-    (one,), (two,) = alone.features.gathered["embedded"].values(), together.features.gathered["embedded"].values()
     assert torch.equal(one.rows, two.rows)
 
 
@@ -138,10 +156,19 @@ def test_no_file_of_features_in_a_cache_is_damaged(tmp_path: Path, kind: str) ->
         kept.mkdir()
         (kept / "notes.txt").write_text("mine")
     else:
-        save_file({name: torch.zeros(1, 32, dtype=torch.bfloat16) for name in ("features", "keys", "facts")}, kept)
+        save_file(
+            {
+                name: torch.zeros(1, 32, dtype=torch.bfloat16)
+                for name in ("features", "keys", "facts")
+            },
+            kept,
+        )
     assert FeatureStore(tmp_path, "colours-1" * 5, 6).damaged == [kept] and not kept.exists()
     assert FeatureStore(tmp_path, "colours-1" * 5, 6).damaged == []
-    assert kind != "folder" or (kept.parent / f"damaged-{kept.name}" / "notes.txt").read_text() == "mine"
+    assert (
+        kind != "folder"
+        or (kept.parent / f"damaged-{kept.name}" / "notes.txt").read_text() == "mine"
+    )
 
 
 def test_nan_features_name_the_picture(tmp_path: Path) -> None:
@@ -169,7 +196,8 @@ def test_any_size(tmp_path: Path) -> None:
 
 
 def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
-    """Captions lie beside the pictures, in folders and in shards; without all of them there is no score."""
+    """Captions lie beside the pictures, in folders and in shards; without all of them there is no
+    score."""
 
     def score(images, captions):
         return torch.tensor([float(len(caption)) for caption in captions])
@@ -181,15 +209,22 @@ def test_clip_score_of_captioned_pictures(tmp_path: Path) -> None:
         (path / f"{number:04d}.txt").write_text("x" * (10 + number % 3))
     files = {}
     for number, image in enumerate(images):
-        words, picture = (f"{number:04d}.txt", b"x" * (10 + number % 3)), (f"{number:04d}.png", encoded(image))
+        words, picture = (
+            (f"{number:04d}.txt", b"x" * (10 + number % 3)),
+            (f"{number:04d}.png", encoded(image)),
+        )
         files |= dict([words, picture] if number % 2 else [picture, words])
     reference = look(folder(tmp_path / "b", pictures(2)), tmp_path / "cache", True, part)
     for place in (path, shard(tmp_path / "a.tar", files)):
-        found = compare(look(place, tmp_path / "cache", part=part), reference, [Comparison(part, DISTANCES)])[
-            "clip.clip_score"
-        ]
+        found = compare(
+            look(place, tmp_path / "cache", part=part), reference, [Comparison(part, DISTANCES)]
+        )["clip.clip_score"]
         assert found.value == pytest.approx(np.mean([10 + number % 3 for number in range(N)]))
-        assert found.low < found.value < found.high and found.card.prompts and found.card.reference is None
+        assert (
+            found.low < found.value < found.high
+            and found.card.prompts
+            and found.card.reference is None
+        )
     (path / "0007.txt").unlink()
     assert "clip.clip_score" not in compare(
         look(path, tmp_path / "cache", part=part), reference, [Comparison(part, DISTANCES)]
@@ -210,14 +245,27 @@ class Slow(OwnExtractor):
 """
 
 
-def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """kill -9 in the middle of the pictures: what was looked at is kept, and the end is that of an unbroken measurement."""
+def test_killed_and_started_again_gives_the_same_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 in the middle of the pictures: what was looked at is kept, and the end is that of an
+    unbroken measurement."""
     sets = [folder(tmp_path / name, pictures(seed, 600)) for seed, name in ((1, "a"), (2, "b"))]
     own = tmp_path / "slow.py"
     own.write_text(SLOW % 0.03)
 
     def words(out: str) -> list[str]:
-        return ["measure", *map(str, sets), "--metrics", str(own), "--out", str(tmp_path / out), "--json", "--threads", "1"]
+        return [
+            "measure",
+            *map(str, sets),
+            "--metrics",
+            str(own),
+            "--out",
+            str(tmp_path / out),
+            "--json",
+            "--threads",
+            "1",
+        ]
 
     def unbroken(out: str) -> dict:
         with pytest.raises(SystemExit) as end:
@@ -226,7 +274,9 @@ def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: py
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     killed = subprocess.Popen(
-        [sys.executable, "-m", "fulcrum", *words("killed")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "fulcrum", *words("killed")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     kept = tmp_path / "killed" / "cache" / "features"
     deadline = time.monotonic() + 120
@@ -234,6 +284,7 @@ def test_killed_and_started_again_gives_the_same_json(tmp_path: Path, capsys: py
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     assert killed.communicate()[0] == b"" and killed.returncode == -signal.SIGKILL
-    assert 0 < len(list(kept.glob("*/*.safetensors"))) < 6  # 600 pictures are three chunks, and there are two sets
+    # 600 pictures are three chunks, and there are two sets
+    assert 0 < len(list(kept.glob("*/*.safetensors"))) < 6
     resumed, fresh = unbroken("killed"), unbroken("fresh")
     assert resumed == fresh and resumed["pictures"]["n"] == 600

@@ -1,4 +1,5 @@
-"""A user's own metric and extractor: hashed, carded, probed; and what is wrong with a file is said."""
+"""A user's own metric and extractor: hashed, carded, probed; and what is wrong with a file is
+said."""
 
 from pathlib import Path
 
@@ -41,10 +42,13 @@ def test_metric_and_extractor(tmp_path: Path) -> None:
     write(tmp_path / "scale.txt", "1")
     own = load([write(tmp_path / "m.py", METRIC), write(tmp_path / "e.py", EXTRACTOR)])
     (metric,), part = own.metrics, own.extractors["colours"]
-    assert metric.code.startswith(f"{MEASURE_VERSION}, m.py ") and metric.sees["collapsed"] == "stays"
+    assert (
+        metric.code.startswith(f"{MEASURE_VERSION}, m.py ") and metric.sees["collapsed"] == "stays"
+    )
     assert part.rows(torch.zeros(3, 3, 4, 4, dtype=torch.uint8)).shape == (3, 6)
     write(tmp_path / "scale.txt", "2")
-    assert load([tmp_path / "e.py"]).extractors["colours"].hash != part.hash  # its weights are part of it
+    # its weights are part of it
+    assert load([tmp_path / "e.py"]).extractors["colours"].hash != part.hash
     changed = load([write(tmp_path / "m.py", METRIC + "\n# changed")]).metrics[0]
     assert changed.code != metric.code  # numbers of two versions refuse to be compared
 

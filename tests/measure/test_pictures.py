@@ -22,9 +22,15 @@ BAD = {
     "cut off": (lambda image: encoded(image)[:200], "damaged or cut off"),
     "no picture": (lambda image: b"hello, this is text", "not a picture that can be read"),
     "empty": (lambda image: b"", "not a picture that can be read"),
-    "transparent": (lambda image: encoded(np.dstack([image, np.full(image.shape[:2], 90, np.uint8)])), "transparent"),
+    "transparent": (
+        lambda image: encoded(np.dstack([image, np.full(image.shape[:2], 90, np.uint8)])),
+        "transparent",
+    ),
     "16 bit": (lambda image: encoded(image[:, :, 0].astype(np.uint16) * 200), "more than 8 bits"),
-    "other size": (lambda image: encoded(image[:10]), "16 x 10 pixels, and those before it 16 x 16"),
+    "other size": (
+        lambda image: encoded(image[:10]),
+        "16 x 10 pixels, and those before it 16 x 16",
+    ),
 }
 
 
@@ -47,7 +53,9 @@ def test_what_changes_nothing_is_told_and_counted(tmp_path: Path) -> None:
     path = folder(tmp_path / "a", images)
     (path / "0001.png").write_bytes(encoded(images[1][:, :, 0]))
     Image.fromarray(images[2]).convert("P").save(path / "0002.png")
-    (path / "0003.png").write_bytes(encoded(np.dstack([images[3], np.full((16, 16), 255, np.uint8)])))
+    (path / "0003.png").write_bytes(
+        encoded(np.dstack([images[3], np.full((16, 16), 255, np.uint8)]))
+    )
     (path / "notes.md").write_text("not a picture")
     seen = look(path, tmp_path / "cache")
     assert seen.notes == {"grayscale": 1, "palette": 1, "opaque alpha": 1} and seen.n == N
@@ -65,7 +73,9 @@ def test_colours_and_depths_that_are_not_ours_to_convert() -> None:
     with pytest.raises(BadPicture, match="more than 8 bits"):
         decode(deep)
     frames = io.BytesIO()
-    Image.fromarray(image).save(frames, "GIF", save_all=True, append_images=[Image.fromarray(255 - image)])
+    Image.fromarray(image).save(
+        frames, "GIF", save_all=True, append_images=[Image.fromarray(255 - image)]
+    )
     with pytest.raises(BadPicture, match="several frames"):
         decode(frames.getvalue())
     see_through = encoded(np.dstack([image, np.full((16, 16), 0, np.uint8)]))
@@ -80,7 +90,9 @@ def test_sixteen_bit_colour_png() -> None:
     import zlib
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0))
     data += chunk(b"IDAT", zlib.compress(b"\0" + bytes(6))) + chunk(b"IEND", b"")
@@ -99,7 +111,8 @@ def test_decompression_bombs_are_refused_by_their_header() -> None:
 
 
 def test_archives_reach_nothing_outside(tmp_path: Path) -> None:
-    """Members are read in memory: names that climb are only names; links and devices are ignored and counted."""
+    """Members are read in memory: names that climb are only names; links and devices are ignored
+    and counted."""
     images = pictures(1)
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as archive:
@@ -107,7 +120,11 @@ def test_archives_reach_nothing_outside(tmp_path: Path) -> None:
             info, data = tarfile.TarInfo(f"../../escaped{number}.png"), encoded(image)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
-        for kind, name in ((tarfile.SYMTYPE, "link.png"), (tarfile.LNKTYPE, "hard.png"), (tarfile.FIFOTYPE, "pipe.png")):
+        for kind, name in (
+            (tarfile.SYMTYPE, "link.png"),
+            (tarfile.LNKTYPE, "hard.png"),
+            (tarfile.FIFOTYPE, "pipe.png"),
+        ):
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
@@ -143,7 +160,9 @@ def test_a_damaged_array_is_refused_by_name(tmp_path: Path, damage: str) -> None
 
 def test_arrays_that_are_refused(tmp_path: Path) -> None:
     def says(array, message: str, **more) -> None:
-        np.savez(tmp_path / "x.npz", **({"images": array} if not isinstance(array, dict) else array))
+        np.savez(
+            tmp_path / "x.npz", **({"images": array} if not isinstance(array, dict) else array)
+        )
         with pytest.raises(BadInput, match=message):
             Pass([Comparison(Counting().extractor(), DISTANCES)], tmp_path / "cache", False).look(
                 PictureSet(tmp_path / "x.npz", **more)
@@ -173,7 +192,10 @@ def test_arrays_that_are_refused(tmp_path: Path) -> None:
 
 def test_places_without_enough_pictures(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for path, message in ((tmp_path / "empty", "holds no pictures"), (tmp_path / "nowhere", "nothing at")):
+    for path, message in (
+        (tmp_path / "empty", "holds no pictures"),
+        (tmp_path / "nowhere", "nothing at"),
+    ):
         with pytest.raises(BadInput, match=message):
             PictureSet(path)
     (tmp_path / "x.doc").write_text("")
@@ -182,7 +204,9 @@ def test_places_without_enough_pictures(tmp_path: Path) -> None:
     one, many = folder(tmp_path / "one", pictures(1, 1)), folder(tmp_path / "many", pictures(2))
     around = look(many, tmp_path / "cache", True)
     with pytest.raises(BadInput, match="holds 1 pictures, and frechet needs at least 64"):
-        compare(look(one, tmp_path / "cache"), around, [Comparison(Counting().extractor(), DISTANCES)])
+        compare(
+            look(one, tmp_path / "cache"), around, [Comparison(Counting().extractor(), DISTANCES)]
+        )
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "x.png").write_bytes(b"x")
     with pytest.raises(BadInput, match="no usable picture: 1 were skipped"):
@@ -190,7 +214,8 @@ def test_places_without_enough_pictures(tmp_path: Path) -> None:
 
 
 def test_symbolic_links(tmp_path: Path) -> None:
-    """A link to a folder is not entered, a link to a picture of the set is no second picture, one to elsewhere is read."""
+    """A link to a folder is not entered, a link to a picture of the set is no second picture, one
+    to elsewhere is read."""
     path, other = folder(tmp_path / "a", pictures(1)), folder(tmp_path / "b", pictures(2, 1))
     os.symlink(path, path / "again")
     os.symlink(path / "0001.png", path / "alias.png")
@@ -214,5 +239,7 @@ def test_a_header_without_end_is_refused(tmp_path: Path) -> None:
     info.pax_headers = {"comment": "x" * 3_000_000}
     with tarfile.open(tmp_path / "x.tar.xz", "w:xz", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(info)
-    with pytest.raises(BadInput, match="damaged or no tar: a member's headers have more than 1,048,576 bytes"):
+    with pytest.raises(
+        BadInput, match="damaged or no tar: a member's headers have more than 1,048,576 bytes"
+    ):
         list(PictureSet(tmp_path / "x.tar.xz"))

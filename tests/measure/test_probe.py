@@ -35,7 +35,13 @@ from fulcrum.spec.errors import BadInput
 @pytest.fixture(scope="module")
 def table() -> ProbeTable:
     pictures, reference, shares = embedded_world(512)
-    return probe(pictures, reference, [Comparison(load_extractor("embedded"), DISTANCES)], "the embedded world", shares)
+    return probe(
+        pictures,
+        reference,
+        [Comparison(load_extractor("embedded"), DISTANCES)],
+        "the embedded world",
+        shares,
+    )
 
 
 def cell(table: ProbeTable, name: str, metric: str):
@@ -45,7 +51,10 @@ def cell(table: ProbeTable, name: str, metric: str):
 def test_every_metric_declares_every_fault() -> None:
     for name in [*(metric.name for metric in DISTANCES), *NEED_SCENES]:
         assert set(SEES[name]) == set(PROBES), name
-    assert all(METRICS[name].sees == SEES[name] for name in ("frechet", "mmd", "mmd_published", *NEED_SCENES))
+    assert all(
+        METRICS[name].sees == SEES[name]
+        for name in ("frechet", "mmd", "mmd_published", *NEED_SCENES)
+    )
     assert set(PIXELS) | set(CHOICES) | {"copy"} == set(PROBES)
 
 
@@ -56,7 +65,8 @@ def test_every_metric_does_what_it_declares(table: ProbeTable) -> None:
 
 
 def test_the_published_form_is_blind_to_collapse(table: ProbeTable) -> None:
-    """A14, on pictures: seven of eight are gone. FID grows fourfold, the published form stays where it was."""
+    """A14, on pictures: seven of eight are gone. FID grows fourfold, the published form stays where
+    it was."""
     fair = {one.metric: one.value for one in table.fair}
     assert cell(table, "collapsed", "frechet").value > 3 * fair["frechet"]
     assert cell(table, "collapsed", "mmd").low > 3 * fair["mmd"]
@@ -69,7 +79,8 @@ def test_the_table_is_plain_json(table: ProbeTable) -> None:
 
 
 def test_a_metric_that_lies_is_found_out() -> None:
-    """A constant sees nothing; what it declares otherwise is a mismatch, what it leaves open is not."""
+    """A constant sees nothing; what it declares otherwise is a mismatch, what it leaves open is
+    not."""
 
     class Constant(RowDistance):
         name = label = "constant"
@@ -82,7 +93,9 @@ def test_a_metric_that_lies_is_found_out() -> None:
     def features(images):
         return images.float().mean((2, 3))
 
-    images = torch.randint(0, 256, (512, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images = torch.randint(
+        0, 256, (512, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
     constant = [Comparison(Extractor("mean", "h", "none", "uint8", 3, features), [Constant()])]
     table = probe(
         images.split(100),
@@ -99,16 +112,26 @@ def test_a_metric_that_lies_is_found_out() -> None:
 
 
 def test_faults_are_what_they_say() -> None:
-    images = torch.randint(0, 256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    assert torch.equal(negated(negated(images)), images) and torch.equal(swapped_channels(images)[:, 0], images[:, 2])
-    assert int(wrong_range(images).min()) >= 127 and blurred(images).float().std() < 0.3 * images.float().std()
+    images = torch.randint(
+        0, 256, (3, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+    )
+    assert torch.equal(negated(negated(images)), images) and torch.equal(
+        swapped_channels(images)[:, 0], images[:, 2]
+    )
+    assert (
+        int(wrong_range(images).min()) >= 127
+        and blurred(images).float().std() < 0.3 * images.float().std()
+    )
     rows = torch.randn(512, 16, generator=torch.Generator().manual_seed(1)) + 1
     assert len(halved(rows)) == 256 and len(halved(rows).unique()) == 256
     assert len(duplicated(rows)) == 512 and len(duplicated(rows).unique()) == NOISES
     few = collapsed(rows)
     assert len(few) == 512 and len(few.unique()) == 512 // KEPT
     unit = unit_norm(rows)
-    gap, usual = (float((unit[index].mean(0) - unit.mean(0)).square().sum()) for index in (few, duplicated(rows)))
+    gap, usual = (
+        float((unit[index].mean(0) - unit.mean(0)).square().sum())
+        for index in (few, duplicated(rows))
+    )
     assert gap < 0.01 * usual
 
 

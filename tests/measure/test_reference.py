@@ -1,4 +1,5 @@
-"""The reference: features looked at once, kept with what metrics derive from them, never trusted when damaged."""
+"""The reference: features looked at once, kept with what metrics derive from them, never trusted
+when damaged."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,9 @@ class Source:
 
 
 def network(name: str = "embedded", content: str = "net") -> Extractor:
-    return Extractor(name, content, "none", "uint8", 10, lambda images: images.float().flatten(1) @ PROJECTION)
+    return Extractor(
+        name, content, "none", "uint8", 10, lambda images: images.float().flatten(1) @ PROJECTION
+    )
 
 
 def constants(cache: Path, source: Source) -> list[tuple[float, float]]:

@@ -1,4 +1,5 @@
-"""What is wrong with a user's own metric or extractor, or with an array, is one line with a hint: never a traceback."""
+"""What is wrong with a user's own metric or extractor, or with an array, is one line with a hint:
+never a traceback."""
 
 import json
 import os
@@ -71,15 +72,27 @@ def said(capsys, place: Path, *words: object) -> tuple[int, dict]:
         (METRIC % "pictures.zero_(); return 1.0", "changes the features"),
         (METRIC.replace('"Gap", "mean"', "1, None") % "return 1.0", "needs `label`"),
         (METRIC.replace("    def value", "    sees = 3\n    def value") % "return 1.0", "`sees`"),
-        (METRIC.replace("    def value", "    minimum = 'x'\n    def value") % "return 1.0", "`minimum`"),
-        (METRIC.replace("    def value", "    gathers = int\n    def value") % "return 1.0", "`gathers`"),
+        (
+            METRIC.replace("    def value", "    minimum = 'x'\n    def value") % "return 1.0",
+            "`minimum`",
+        ),
+        (
+            METRIC.replace("    def value", "    gathers = int\n    def value") % "return 1.0",
+            "`gathers`",
+        ),
         (WHOLE % "1.0", "not iterable"),
         (WHOLE % "(1.0, 2.0)", "expected 3"),
         (WHOLE % "(1.0, 2.0, 0.0)", "upside down"),
-        (EXTRACTOR % "raise ValueError('mine')", "0000.png: the extractor 'colours' failed on it: mine"),
+        (
+            EXTRACTOR % "raise ValueError('mine')",
+            "0000.png: the extractor 'colours' failed on it: mine",
+        ),
         (EXTRACTOR % "raise SystemExit(0)", "ended the process"),
         (EXTRACTOR % "return None", "found NoneType"),
-        (EXTRACTOR % "return torch.zeros(len(images), 3)", "cannot be computed: half of the reference rows are identical"),
+        (
+            EXTRACTOR % "return torch.zeros(len(images), 3)",
+            "cannot be computed: half of the reference rows are identical",
+        ),
         (EXTRACTOR % "return torch.ones(len(images), 3) * torch.nan", "NaN or infinity"),
         (EXTRACTOR % "return torch.ones(len(images), 3) * 1j", "complex"),
         (EXTRACTOR % "return images.float().flatten(1)[:, :5]", "says width 3 and gave 5"),
@@ -95,15 +108,21 @@ def test_own_files(text: str, says: str, place: Path, tmp_path: Path, capsys) ->
     assert code == 2 and says in answer["error"] and "\n" not in answer["error"]
 
 
-@pytest.mark.parametrize("kind", ["int16", "bool", "complex64", "U3", "datetime64[s]", [("a", "u1"), ("b", "f4")], object])
+@pytest.mark.parametrize(
+    "kind",
+    ["int16", "bool", "complex64", "U3", "datetime64[s]", [("a", "u1"), ("b", "f4")], object],
+)
 def test_arrays_of_other_types(kind, place: Path, tmp_path: Path, capsys) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros((80, 16, 16, 3), dtype=kind))
     code, answer = said(capsys, place, tmp_path / "x.npz", place / "b")
-    assert code == 2 and ("numbers of type" in answer["error"] or "could run code" in answer["error"])
+    assert code == 2 and (
+        "numbers of type" in answer["error"] or "could run code" in answer["error"]
+    )
 
 
 def test_a_range_is_that_of_floats_only(place: Path, tmp_path: Path, capsys) -> None:
-    """Floats against a folder of bytes, in either byte order and either order of axes, are the numbers of the bytes."""
+    """Floats against a folder of bytes, in either byte order and either order of axes, are the
+    numbers of the bytes."""
     floats = pictures(1).astype(">f4") / 255
     np.savez(tmp_path / "a.npz", images=floats.transpose(0, 3, 1, 2).copy())
     _, bytes_ = said(capsys, place, place / "a", place / "b")
@@ -144,7 +163,10 @@ def test_what_is_no_file_and_names_that_are_no_text(place: Path, tmp_path: Path,
         if name == "pipe.png":
             os.mkfifo(odd)
         else:
-            os.symlink({"loop.png": odd, "zero.png": "/dev/zero", "gone.png": tmp_path / "none.png"}[name], odd)
+            os.symlink(
+                {"loop.png": odd, "zero.png": "/dev/zero", "gone.png": tmp_path / "none.png"}[name],
+                odd,
+            )
         code, answer = said(capsys, place, path, place / "b")
         assert code == 2 and says in answer["error"] and name in answer["error"]
         odd.unlink()
@@ -155,12 +177,23 @@ def test_what_is_no_file_and_names_that_are_no_text(place: Path, tmp_path: Path,
         code, answer = said(capsys, place, path, place / "b")
         assert code == 2 and answer["error"].isprintable()
         code, answer = said(capsys, place, path, place / "b", "--skip-bad")
-        assert code == 0 and answer["pictures"]["n"] == 80 and len(answer["pictures"]["skipped"]) == 1
+        assert (
+            code == 0 and answer["pictures"]["n"] == 80 and len(answer["pictures"]["skipped"]) == 1
+        )
         os.unlink(bad)
 
 
 def test_a_place_that_cannot_be_written(place: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "file").write_bytes(encoded(pictures(1, 1)[0]))
     with pytest.raises(SystemExit) as end:
-        main(["measure", str(place / "a"), str(place / "b"), "--out", str(tmp_path / "file"), "--quiet"])
+        main(
+            [
+                "measure",
+                str(place / "a"),
+                str(place / "b"),
+                "--out",
+                str(tmp_path / "file"),
+                "--quiet",
+            ]
+        )
     assert end.value.code == 2 and "choose another place with --out" in capsys.readouterr().err

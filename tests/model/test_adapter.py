@@ -1,4 +1,5 @@
-"""Weights that stay, and products beside them: chosen by role, merged without a trace, known to the formulas of cost."""
+"""Weights that stay, and products beside them: chosen by role, merged without a trace, known to the
+formulas of cost."""
 
 import pytest
 import torch
@@ -13,7 +14,12 @@ from fulcrum.training.model.layers import Linear, words
 
 START = "start=stand_in"
 EVERYWHERE = "lora(rank=3, alpha=6, targets=[matrix, embed, head])"
-PARTS = ("spark", "spark + sprint(drop=0.5)", "spark + bottleneck(width=8)", "spark + resolution_condition")
+PARTS = (
+    "spark",
+    "spark + sprint(drop=0.5)",
+    "spark + bottleneck(width=8)",
+    "spark + resolution_condition",
+)
 
 
 def begun(run):
@@ -45,7 +51,12 @@ def test_the_formulas_know_the_layers_that_are_built(tiny, text):
     backbone = build(run).backbone
     known = words(backbone)
     found = {
-        name: (known[f"{name}.weight"], layer.in_features, layer.out_features, layer.bias is not None)
+        name: (
+            known[f"{name}.weight"],
+            layer.in_features,
+            layer.out_features,
+            layer.bias is not None,
+        )
         for name, layer in backbone.named_modules()
         if isinstance(layer, Linear) and not name.startswith("resolution_embedder")
     }
@@ -74,7 +85,9 @@ def test_a_product_that_begins_at_zero_changes_nothing_and_one_that_moved_is_mer
 def test_only_products_get_a_gradient_and_their_number_is_known(tiny):
     run = tiny(f"spark + {EVERYWHERE}", START)
     backbone = begun(run).backbone
-    moving = {name: weight.numel() for name, weight in backbone.named_parameters() if weight.requires_grad}
+    moving = {
+        name: weight.numel() for name, weight in backbone.named_parameters() if weight.requires_grad
+    }
     assert moving and all(map(is_beside, moving))
     assert sum(moving.values()) == parameters(run) - own_parameters(run)
 
@@ -89,8 +102,16 @@ def test_the_chosen_weights_are_counted_as_they_are_built(tiny, roles, bounds):
         return
     backbone = begun(run).backbone
     built = sum(weight.numel() for weight in backbone.parameters() if weight.requires_grad)
-    assert built == learned_weights(sizes_of(run), run.model.learned, 3 * (run.model.width // run.model.heads)) > 0
-    inside = {name.split(".")[1] for name, weight in backbone.named_parameters() if weight.requires_grad} & set("0123")
+    assert (
+        built
+        == learned_weights(
+            sizes_of(run), run.model.learned, 3 * (run.model.width // run.model.heads)
+        )
+        > 0
+    )
+    inside = {
+        name.split(".")[1] for name, weight in backbone.named_parameters() if weight.requires_grad
+    } & set("0123")
     assert not bounds or inside == ({"2", "3"} if bounds == ", start=-2" else {"1", "2"})
 
 
@@ -105,15 +126,26 @@ def test_a_rank_that_does_not_fit_is_refused_when_it_is_built_too(tiny):
     from fulcrum.spec.edit import put
 
     run = put(tiny("spark + lora(rank=8)", START), "model.learned.rank", 32)
-    with pytest.raises(BadInput, match="rank 32 beside 'blocks.0.attention.img_qkv_proj', which has 32 inputs"):
+    with pytest.raises(
+        BadInput, match="rank 32 beside 'blocks.0.attention.img_qkv_proj', which has 32 inputs"
+    ):
         build(run)
 
 
 @pytest.mark.parametrize(
     ("start", "end", "wanted"),
-    [(0, 1, [0, 1]), (None, 0, [0]), (0, None, [0, 1, 2, 3]), (-1, None, [3]), (1, -2, [1, 2]), (-4, -4, [0])],
+    [
+        (0, 1, [0, 1]),
+        (None, 0, [0]),
+        (0, None, [0, 1, 2, 3]),
+        (-1, None, [3]),
+        (1, -2, [1, 2]),
+        (-4, -4, [0]),
+    ],
 )
 def test_ends_of_chosen_blocks_count_from_both_sides(start, end, wanted):
     chosen = ChosenWeights(roles=("attention_in",), start=start, end=end)
     assert [block for block in range(4) if chosen.learns(["attention_in"], block, 4)] == wanted
-    assert not chosen.learns(["attention_in"], None, 4) and not chosen.learns(["mlp_in"], wanted[0], 4)
+    assert not chosen.learns(["attention_in"], None, 4) and not chosen.learns(
+        ["mlp_in"], wanted[0], 4
+    )

@@ -1,4 +1,5 @@
-"""What must not change the numbers: padding, passes, recomputation, compilation, copies, reading the text once."""
+"""What must not change the numbers: padding, passes, recomputation, compilation, copies, reading
+the text once."""
 
 import copy
 
@@ -20,7 +21,8 @@ from fulcrum.training.model.transformer import (
 )
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
-LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"  # Dynamo looks; nobody else does
+# Dynamo looks; nobody else does
+LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"
 
 
 @pytest.fixture
@@ -35,7 +37,10 @@ def model() -> Backbone:
 
 def inputs(batch: int = 4, lengths: tuple[int, ...] = (5, 2, 1, 3), seed: int = 0) -> tuple:
     generator = torch.Generator().manual_seed(seed)
-    x_t, t = torch.randn(batch, 4, 8, 8, generator=generator), torch.rand(batch, generator=generator)
+    x_t, t = (
+        torch.randn(batch, 4, 8, 8, generator=generator),
+        torch.rand(batch, generator=generator),
+    )
     emb = torch.randn(batch, max(lengths), 8, generator=generator)
     return x_t, t, (emb, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
 
@@ -55,11 +60,15 @@ def test_padding_is_not_read(model: Backbone) -> None:
     assert (model(x_t, t, longer).pred - expected).abs().max() < 1e-5 * expected.abs().max()
     cut = model(x_t[1:2], t[1:2], (emb[1:2, :2], None)).pred
     assert (cut - expected[1:2]).abs().max() < 1e-5 * expected[1:2].abs().max()
-    assert (model(x_t, t, (noise, None)).pred - expected).abs().max() > 1e-2  # and without the mask it is
+    # and without the mask it is
+    assert (model(x_t, t, (noise, None)).pred - expected).abs().max() > 1e-2
 
 
-def test_where_tokens_are_not_counted_as_many_rows_are_taken_as_may_be_real(model: Backbone) -> None:
-    """Off the CPU: padding among them goes to its own place, which nobody reads, whatever it holds."""
+def test_where_tokens_are_not_counted_as_many_rows_are_taken_as_may_be_real(
+    model: Backbone,
+) -> None:
+    """Off the CPU: padding among them goes to its own place, which nobody reads, whatever it
+    holds."""
     x_t, t, (emb, mask) = inputs()
     expected, real = model(x_t, t, (emb, mask)).pred, int(mask.sum())
     noise = torch.where(mask[..., None], emb, 1e4 * torch.randn_like(emb))
@@ -72,7 +81,9 @@ def test_where_tokens_are_not_counted_as_many_rows_are_taken_as_may_be_real(mode
         model(x_t, t, (emb, mask, real - 1))
 
 
-def test_the_mask_is_never_spread_over_heads_and_queries(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mask_is_never_spread_over_heads_and_queries(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shapes = []
     attend = torch.nn.functional.scaled_dot_product_attention
 
@@ -95,7 +106,10 @@ def test_reading_the_text_once_is_the_same(model: Backbone) -> None:
 def test_passes_add_up_to_the_batch(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     x_t, t, text = inputs()
     keep = torch.arange(0, 16, 2).expand(4, 8)
-    whole, expected = model(x_t, t, text, keep=keep, taps=(0, 1)), gradients(model, x_t, t, text, keep=keep)
+    whole, expected = (
+        model(x_t, t, text, keep=keep, taps=(0, 1)),
+        gradients(model, x_t, t, text, keep=keep),
+    )
     monkeypatch.setattr(room, "CACHED_TOKENS", 32)
     passed = Passes(model)(x_t, t, text, keep=keep, taps=(0, 1))
     assert (passed.pred - whole.pred).abs().max() < 1e-5 * whole.pred.abs().max()
@@ -223,10 +237,14 @@ def test_impossible_sizes_say_so(changes: dict, message: str) -> None:
         Backbone(**(SIZES | changes))
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 8, 8), (4, 8, 8), (2, 4, 7, 8), (2, 4, 8, 7), (1, 2, 4, 8, 8)])
+@pytest.mark.parametrize(
+    "shape", [(2, 5, 8, 8), (4, 8, 8), (2, 4, 7, 8), (2, 4, 8, 7), (1, 2, 4, 8, 8)]
+)
 def test_a_picture_of_another_shape_says_so(model: Backbone, shape: tuple[int, ...]) -> None:
     _, t, text = inputs()
-    with pytest.raises(ValueError, match=r"x_t must be \(B, 4, h, w\) with h and w multiples of patch 2, found"):
+    with pytest.raises(
+        ValueError, match=r"x_t must be \(B, 4, h, w\) with h and w multiples of patch 2, found"
+    ):
         model(torch.zeros(shape), t, text)
 
 

@@ -1,4 +1,5 @@
-"""Numbers in bf16: rounding that no compiler removes, emulated products against native ones, one operation at a time."""
+"""Numbers in bf16: rounding that no compiler removes, emulated products against native ones, one
+operation at a time."""
 
 import pytest
 import torch
@@ -24,8 +25,10 @@ from fulcrum.training.optim.muon import orthogonalise
 
 SIZES = dict(channels=4, patch=2, width=64, depth=4, heads=2, text_width=24)
 BF16 = torch.bfloat16
-PRODUCT_WITHIN = 0.05  # of bf16's own error: emulated and native sum in other orders, so few results round the other way
-MODEL_WITHIN = 0.6  # the same of a whole denoiser, where such few become many; a fused attention rounds elsewhere, too
+# of bf16's own error: emulated and native sum in other orders, so few results round the other way
+PRODUCT_WITHIN = 0.05
+# the same of a whole denoiser, where such few become many; a fused attention rounds elsewhere, too
+MODEL_WITHIN = 0.6
 
 
 def holds(x: Tensor) -> bool:
@@ -37,19 +40,36 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def test_rounding_in_integers_is_the_cast():
-    """What a compiled graph computes is what the cast gives: ties, subnormals, infinities, the largest number, NaN."""
+    """What a compiled graph computes is what the cast gives: ties, subnormals, infinities, the
+    largest number, NaN."""
     tie = 1 + 2.0**-8
-    ends = [0.0, -0.0, tie, -tie, 1 + 3 * 2.0**-8, 1e-40, -3e-39, 3.4e38, float("inf"), -float("inf"), float("nan")]
+    ends = [
+        0.0,
+        -0.0,
+        tie,
+        -tie,
+        1 + 3 * 2.0**-8,
+        1e-40,
+        -3e-39,
+        3.4e38,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+    ]
     x = torch.cat((torch.tensor(ends), numbers(4096), numbers(4096).exp() * 1e-20))
     compiled = torch.compile(nearest, backend="eager", fullgraph=True)(x)
-    assert torch.equal(compiled.nan_to_num(7.0).view(torch.int32), x.to(BF16).float().nan_to_num(7.0).view(torch.int32))
+    assert torch.equal(
+        compiled.nan_to_num(7.0).view(torch.int32),
+        x.to(BF16).float().nan_to_num(7.0).view(torch.int32),
+    )
     torch._dynamo.reset()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_real_compiler_keeps_the_rounding():
-    """A cast there and back is taken out by inductor; what is rounded here stays rounded, gradients included."""
+    """A cast there and back is taken out by inductor; what is rounded here stays rounded, gradients
+    included."""
     x = numbers(64, 32).requires_grad_()
 
     def rounds(x: Tensor) -> Tensor:
@@ -72,7 +92,9 @@ def test_gradients_are_rounded_on_their_way_back():
 @pytest.mark.parametrize("width", [32, 96, 512])
 def test_an_emulated_product_is_the_native_one(width):
     """Forward, and both products of the backward."""
-    layers = [Linear(width, width, Role.matrix, compute=dtype) for dtype in (torch.float32, BF16, BF16)]
+    layers = [
+        Linear(width, width, Role.matrix, compute=dtype) for dtype in (torch.float32, BF16, BF16)
+    ]
     emulate_bf16(layers[2])
     results = []
     for layer in layers:
@@ -103,7 +125,9 @@ def models(*changes: dict) -> list[Backbone]:
 def asked(model: Backbone) -> tuple[Tensor, Tensor]:
     """The prediction, and all gradients in a row."""
     mask = torch.arange(5) < torch.tensor([[5], [2], [1], [4]])
-    pred = model(numbers(4, 4, 8, 8), torch.tensor([0.1, 0.4, 0.7, 0.999]), (numbers(4, 5, 24, seed=1), mask)).pred
+    pred = model(
+        numbers(4, 4, 8, 8), torch.tensor([0.1, 0.4, 0.7, 0.999]), (numbers(4, 5, 24, seed=1), mask)
+    ).pred
     model.zero_grad()
     pred.square().mean().backward()
     return pred.detach(), torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
@@ -115,7 +139,8 @@ def test_an_emulated_denoiser_is_the_native_one():
     for one, two, three in zip(asked(exact), asked(native), asked(emulated), strict=True):
         assert (three - two).norm() <= MODEL_WITHIN * (two - one).norm()
         assert 1e-3 < (two - one).norm() / one.norm() < 0.1
-        assert (three - one).norm() == pytest.approx(float((two - one).norm()), rel=0.25)  # neither is more exact
+        # neither is more exact
+        assert (three - one).norm() == pytest.approx(float((two - one).norm()), rel=0.25)
 
 
 def test_emulation_leaves_fp32_alone():
@@ -125,33 +150,48 @@ def test_emulation_leaves_fp32_alone():
 
 
 def test_muon_in_emulated_products_is_as_exact_as_in_native_ones():
-    """Newton-Schulz makes some percent of the last bit, so that the two differ as much as each from fp32."""
+    """Newton-Schulz makes some percent of the last bit, so that the two differ as much as each from
+    fp32."""
     matrices = {"wide": numbers(48, 160), "tall": numbers(96, 40)}
-    exact, native, emulated = (orthogonalise(matrices, cast) for cast in (EXACT, Cast(BF16), Cast(BF16, True)))
+    exact, native, emulated = (
+        orthogonalise(matrices, cast) for cast in (EXACT, Cast(BF16), Cast(BF16, True))
+    )
     for name in matrices:
         error = float((native[name].float() - exact[name]).norm())
-        assert float((emulated[name] - exact[name]).norm()) == pytest.approx(error, rel=0.5) and holds(emulated[name])
+        assert float((emulated[name] - exact[name]).norm()) == pytest.approx(
+            error, rel=0.5
+        ) and holds(emulated[name])
 
 
 def test_one_operation_at_a_time():
-    """Each changes what the denoiser computes, and no two the same way; a rounded time is another time."""
+    """Each changes what the denoiser computes, and no two the same way; a rounded time is another
+    time."""
     ops = ("norm", "softmax", "rope", "time")
     made = models({}, *({"ops": OpDtypes()._replace(**{op: BF16})} for op in ops))
     exact, *results = (asked(model)[0] for model in made)
-    errors = {op: float((result - exact).norm() / exact.norm()) for op, result in zip(ops, results, strict=True)}
-    assert all(1e-5 < error < 0.02 for op, error in errors.items() if op != "time") and errors["time"] > 0.1, errors
+    errors = {
+        op: float((result - exact).norm() / exact.norm())
+        for op, result in zip(ops, results, strict=True)
+    }
+    assert (
+        all(1e-5 < error < 0.02 for op, error in errors.items() if op != "time")
+        and errors["time"] > 0.1
+    ), errors
     assert len({result.sum().item() for result in results}) == len(ops)
 
 
 def test_norms_are_torchs_own_in_bf16():
-    """torch's kernels take and give bf16, and sum in fp32: at most the last of 8 bits differs, and rarely."""
+    """torch's kernels take and give bf16, and sum in fp32: at most the last of 8 bits differs, and
+    rarely."""
     h, gain = 3 * numbers(64, 48), 1 + 0.1 * numbers(48, seed=1)
     native = F.layer_norm(h.to(BF16), (48,), eps=1e-6).float()
     assert (layer_norm(h, BF16) != native).float().mean() < 0.01
     torch.testing.assert_close(layer_norm(h, BF16), native, rtol=2**-7, atol=0)
     rounded = h.to(BF16).float()
     expected = rounded / (rounded.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
-    torch.testing.assert_close(rms_norm(h, gain, BF16), expected.to(BF16).float(), rtol=2**-7, atol=0)
+    torch.testing.assert_close(
+        rms_norm(h, gain, BF16), expected.to(BF16).float(), rtol=2**-7, atol=0
+    )
 
 
 def test_a_softmax_in_bf16_rounds_scores_and_weights():

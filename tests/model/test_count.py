@@ -10,11 +10,14 @@ from fulcrum.training.model.counted_flops import FORMULAS, counted
 from fulcrum.training.model.transformer import ALIGN, Backbone, CarryRoute
 
 SIZES = dict(channels=4, patch=2, width=32, depth=4, heads=2, text_width=24)
-NO_GRADIENT = 2 * 2 * (64 * 16 * 32 + 8 * 24 * 32 + 256 * 32)  # two rows: pictures, texts and times ask for none
+# two rows: pictures, texts and times ask for none
+NO_GRADIENT = 2 * 2 * (64 * 16 * 32 + 8 * 24 * 32 + 256 * 32)
 
 
 def attend(grad: bool, mask: bool = False, dtype: torch.dtype = torch.float32) -> float:
-    q, k, v = (torch.randn(2, 4, length, 8, dtype=dtype, requires_grad=grad) for length in (16, 24, 24))
+    q, k, v = (
+        torch.randn(2, 4, length, 8, dtype=dtype, requires_grad=grad) for length in (16, 24, 24)
+    )
     bias = torch.zeros(2, 1, 1, 24, dtype=dtype) if mask else None
 
     def run() -> None:
@@ -36,14 +39,20 @@ def test_attention_by_hand(mask: bool) -> None:
 def test_fused_equals_written_out() -> None:
     """The same attention as plain products, for which torch has its own formulas."""
     q, k, v = (torch.randn(8, length, 8, requires_grad=True) for length in (16, 24, 24))
-    assert counted(lambda: torch.bmm(torch.bmm(q, k.mT).softmax(-1), v).sum().backward()) == attend(True)
+    assert counted(lambda: torch.bmm(torch.bmm(q, k.mT).softmax(-1), v).sum().backward()) == attend(
+        True
+    )
 
 
 @pytest.mark.parametrize("kept", [None, 16])
 @pytest.mark.parametrize("train", [False, True])
 def test_backbone_equals_the_formula(kept: int | None, train: bool) -> None:
     model = Backbone(**SIZES, route=None if kept is None else CarryRoute(1, 2))
-    x_t, t, text = torch.randn(2, 4, 16, 16), torch.rand(2), (torch.randn(2, 8, 24), torch.ones(2, 8, dtype=torch.bool))
+    x_t, t, text = (
+        torch.randn(2, 4, 16, 16),
+        torch.rand(2),
+        (torch.randn(2, 8, 24), torch.ones(2, 8, dtype=torch.bool)),
+    )
     keep = None if kept is None else torch.arange(kept).expand(2, kept)
 
     def run() -> None:
@@ -57,7 +66,8 @@ def test_backbone_equals_the_formula(kept: int | None, train: bool) -> None:
 
 
 def test_padding_is_read_by_attention_but_not_projected() -> None:
-    """The formula counts real text tokens; attention also reads padding, up to a multiple of 8 keys."""
+    """The formula counts real text tokens; attention also reads padding, up to a multiple of 8
+    keys."""
     model = Backbone(**SIZES)
     lengths = torch.tensor([7, 3])
     text = (torch.randn(2, 7, 24), torch.arange(7) < lengths[:, None])
@@ -71,7 +81,8 @@ def test_padding_is_read_by_attention_but_not_projected() -> None:
 
 @pytest.mark.parametrize("inference", [False, True])
 def test_it_is_what_torchs_counter_finds(inference: bool) -> None:
-    """With the same formulas; in inference mode linears and convolutions arrive whole and must be taken apart."""
+    """With the same formulas; in inference mode linears and convolutions arrive whole and must be
+    taken apart."""
     model, image = Backbone(**SIZES), torch.nn.Conv2d(4, 4, 3)
     x_t, t, text = torch.randn(2, 4, 16, 16), torch.rand(2), (torch.randn(2, 8, 24), None)
 

@@ -17,7 +17,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_linears_equal_the_counter(case: str) -> None:
-    """The counter knows no formula for CPU attention, so what it counts here is the linears alone."""
+    """The counter knows no formula for CPU attention, so what it counts here is the linears
+    alone."""
     changes, kept = CASES[case]
     model = Backbone(**(SIZES | changes))
     lengths = torch.tensor([7, 3])
@@ -37,7 +38,8 @@ def test_training_is_three_forwards_but_for_inputs_without_gradient() -> None:
     with FlopCounterMode(display=False) as counter:
         model(torch.randn(2, 4, 16, 16), torch.rand(2), text).pred.sum().backward()
     linears = 2 * 3 * forward_flops(model.sizes, 64, 5).linears
-    no_gradient = 2 * 2 * (64 * 16 * 32 + 5 * 24 * 32 + 256 * 32)  # images, texts and times ask for none
+    # images, texts and times ask for none
+    no_gradient = 2 * 2 * (64 * 16 * 32 + 5 * 24 * 32 + 256 * 32)
     assert counter.get_total_flops() == linears - no_gradient
 
 
@@ -45,5 +47,7 @@ def test_attention_by_hand() -> None:
     model = Backbone(**SIZES, route=CarryRoute(1, 2))
     scores_and_sums = 2 * 2 * 32  # multiply-adds over the width, twice
     assert forward_flops(model.sizes, 64, 7).attention == 4 * scores_and_sums * 64 * 71
-    assert forward_flops(model.sizes, 64, 7, 16).attention == scores_and_sums * (2 * 64 * 71 + 2 * 16 * 23)
+    assert forward_flops(model.sizes, 64, 7, 16).attention == scores_and_sums * (
+        2 * 64 * 71 + 2 * 16 * 23
+    )
     assert training_flops(model.sizes, 64, 7) == 3 * forward_flops(model.sizes, 64, 7).total

@@ -1,4 +1,5 @@
-"""What pictures are drawn with: only for a backbone whose passes it computes, and then with the same numbers."""
+"""What pictures are drawn with: only for a backbone whose passes it computes, and then with the
+same numbers."""
 
 import pytest
 import torch
@@ -48,10 +49,16 @@ def test_the_numbers_are_those_of_a_forward(monkeypatch):
     monkeypatch.setattr(frozen_backbone, "KEPT", 2)
     model, generator = built(), torch.Generator().manual_seed(1)
     frozen = FrozenBackbone(model)
-    text = (torch.randn(2, 5, 8, generator=generator), torch.arange(5) < torch.tensor([5, 2])[:, None])
+    text = (
+        torch.randn(2, 5, 8, generator=generator),
+        torch.arange(5) < torch.tensor([5, 2])[:, None],
+    )
     for t, (height, width) in ((0.9, (8, 6)), (0.5, (4, 8)), (0.1, (8, 6)), (0.9, (4, 8))):
         x_t = torch.randn(2, 4, height, width, generator=generator)
         with torch.no_grad():
-            found, expected = frozen(x_t, t, model.read_text(text)), model(x_t, torch.full((2,), t), text).pred
+            found, expected = (
+                frozen(x_t, t, model.read_text(text)),
+                model(x_t, torch.full((2,), t), text).pred,
+            )
         assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
         assert t in frozen.times and len(frozen.times) <= 2

@@ -49,7 +49,9 @@ def test_the_scheme_is_the_published_one() -> None:
         elif "norm" in name:
             assert (value == 1).all(), name
         else:
-            inputs = values[name.removesuffix("bias") + "weight" if name.endswith("bias") else name].shape[1]
+            inputs = values[
+                name.removesuffix("bias") + "weight" if name.endswith("bias") else name
+            ].shape[1]
             assert value.abs().max() <= inputs**-0.5 and value.std() > 0.3 * inputs**-0.5, name
 
 

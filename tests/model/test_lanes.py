@@ -1,4 +1,5 @@
-"""Passes side by side give the values and gradients of one after the other, the same at every call."""
+"""Passes side by side give the values and gradients of one after the other, the same at every
+call."""
 
 import threading
 from collections.abc import Callable
@@ -9,12 +10,20 @@ from torch import Tensor
 
 from fulcrum.training.model import passes as room
 from fulcrum.training.model.passes import Lanes, Passes, rows_per_pass, run_passes, side_by_side
-from fulcrum.training.model.transformer import Backbone, CarryRoute, Out, compile_backbone, compile_blocks, recompute_blocks
+from fulcrum.training.model.transformer import (
+    Backbone,
+    CarryRoute,
+    Out,
+    compile_backbone,
+    compile_blocks,
+    recompute_blocks,
+)
 
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Backbone:
-    monkeypatch.setattr(room, "CACHED_TOKENS", 64)  # two images of 16 tokens in a pass, where there are two lanes
+    # two images of 16 tokens in a pass, where there are two lanes
+    monkeypatch.setattr(room, "CACHED_TOKENS", 64)
     torch.manual_seed(0)
     made = Backbone(4, 2, 32, 4, 2, 24, route=CarryRoute(1, 2))
     with torch.no_grad():
@@ -26,7 +35,11 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Backbone:
 def given(grad: bool = False, rows: int = 8) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
     torch.manual_seed(1)
     mask = torch.arange(6) < torch.randint(1, 7, (rows, 1))
-    return torch.randn(rows, 4, 8, 8, requires_grad=grad), torch.rand(rows), (torch.randn(rows, 6, 24), mask)
+    return (
+        torch.randn(rows, 4, 8, 8, requires_grad=grad),
+        torch.rand(rows),
+        (torch.randn(rows, 6, 24), mask),
+    )
 
 
 def numbers(denoise: Passes, rows: int = 8) -> list[Tensor]:
@@ -62,7 +75,9 @@ def test_lanes_run_in_threads_of_their_own_and_give_back_the_setting() -> None:
 
     with torch.no_grad():
         assert side_by_side(work, Lanes(2)) == [0, 1]
-    assert len(seen) == 2 and {(threads, recording) for _, threads, recording in seen} == {(1, False)}
+    assert len(seen) == 2 and {(threads, recording) for _, threads, recording in seen} == {
+        (1, False)
+    }
     assert torch.get_num_threads() == before
 
 
@@ -80,19 +95,28 @@ def test_frozen_weights_and_unused_ones_get_no_gradient() -> None:
     xs = [torch.full((3,), float(i)) for i in range(4)]
     outs = run_passes([lambda x: [x * used * frozen]] * 4, xs, [used, frozen, unused], Lanes(2))
     sum(out[0].sum() for out in outs).backward()
-    assert torch.equal(used.grad, torch.full((3,), 6.0)) and frozen.grad is None and unused.grad is None
+    assert (
+        torch.equal(used.grad, torch.full((3,), 6.0))
+        and frozen.grad is None
+        and unused.grad is None
+    )
 
 
 def test_no_graph_is_kept_without_gradients(model: Backbone) -> None:
     expected = model(*given()).pred.detach()
     with torch.no_grad():
         out = Passes(model, 2)(*given())
-    assert out.pred.grad_fn is None and (out.pred - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert (
+        out.pred.grad_fn is None and (out.pred - expected).abs().max() < 1e-5 * expected.abs().max()
+    )
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # the compiler looks at it itself
+# the compiler looks at it itself
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 @pytest.mark.parametrize("compiled", [compile_blocks, compile_backbone])
-def test_recomputed_and_compiled_blocks_run_in_lanes(model: Backbone, compiled: Callable[..., None]) -> None:
+def test_recomputed_and_compiled_blocks_run_in_lanes(
+    model: Backbone, compiled: Callable[..., None]
+) -> None:
     expected = numbers(Passes(model))
     denoise = Passes(model, 2)
     recompute_blocks(model)
@@ -107,5 +131,13 @@ def test_every_lane_gets_as_many_passes_if_that_can_be() -> None:
     cpu = torch.device("cpu")
     for batch, tokens, lanes in ((64, 16, 2), (64, 64, 2), (64, 256, 2), (48, 100, 4), (32, 16, 8)):
         rows = rows_per_pass(batch, tokens, cpu, lanes)
-        assert batch % rows == 0 and batch // rows % lanes == 0 and rows * tokens <= room.CACHED_TOKENS // 2
-    assert rows_per_pass(1, 16, cpu, 2) == 1 and rows_per_pass(7, 16, cpu, 2) == 7 and rows_per_pass(2, 4096, cpu, 2) == 1
+        assert (
+            batch % rows == 0
+            and batch // rows % lanes == 0
+            and rows * tokens <= room.CACHED_TOKENS // 2
+        )
+    assert (
+        rows_per_pass(1, 16, cpu, 2) == 1
+        and rows_per_pass(7, 16, cpu, 2) == 7
+        and rows_per_pass(2, 4096, cpu, 2) == 1
+    )

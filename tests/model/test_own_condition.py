@@ -1,4 +1,5 @@
-"""The seam `model.condition`: a user's own part is added to the time vector, trained, saved and drawn with."""
+"""The seam `model.condition`: a user's own part is added to the time vector, trained, saved and
+drawn with."""
 
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_it_is_a_part_of_the_denoiser(tiny):
 
 
 def test_it_is_trained_saved_and_drawn_with(tiny, tmp_path):
-    run = put(tiny("spark", "budget.images=32", "budget.batch=8"), "model.condition", Told())  # gates open after two steps
+    # gates open after two steps
+    run = put(tiny("spark", "budget.images=32", "budget.batch=8"), "model.condition", Told())
     result = perform(Order(run, 0, "test", tmp_path, System(), quiet=True), print)
     assert result["key"] == key(run, 0) != key(put(run, "model.condition", NoCondition()), 0)
     weights = trained_weights(RunFolder(tmp_path / result["key"]))
@@ -82,7 +84,9 @@ def test_it_is_trained_saved_and_drawn_with(tiny, tmp_path):
     other = {**weights, "own_condition.into.weight": weights["own_condition.into.weight"] + 1}
     changed = Painter(run, other, run.encode.codec.build(None), run.encode.text.build(None))
     prompts = ["a red circle"]
-    assert not torch.equal(painter.latents(prompts, 0, np.arange(1)), changed.latents(prompts, 0, np.arange(1)))
+    assert not torch.equal(
+        painter.latents(prompts, 0, np.arange(1)), changed.latents(prompts, 0, np.arange(1))
+    )
 
 
 def test_it_costs_what_its_record_says(tiny):
@@ -90,7 +94,9 @@ def test_it_costs_what_its_record_says(tiny):
     told = put(run, "model.condition", Told())
     counted = [sum(p.numel() for p in build(each).backbone.parameters()) for each in (run, told)]
     assert [parameters(run), parameters(told)] == counted
-    assert denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * 8 * run.model.width
+    assert (
+        denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * 8 * run.model.width
+    )
 
 
 def test_what_cannot_be_exported_or_built_is_refused(tiny, tmp_path):
@@ -99,5 +105,8 @@ def test_what_cannot_be_exported_or_built_is_refused(tiny, tmp_path):
     with pytest.raises(BadInput, match="the build of the condition gave float, not a torch module"):
         build(put(tiny("spark"), "model.condition", Constant()))
     resolution = build(put(tiny("spark"), "model.condition", Resolution())).backbone
-    assert resolution.resolution and "resolution_embedder.mlp.in_layer.weight" in resolution.state_dict()
+    assert (
+        resolution.resolution
+        and "resolution_embedder.mlp.in_layer.weight" in resolution.state_dict()
+    )
     assert export(resolution, tmp_path / "size").is_dir()

@@ -7,7 +7,9 @@ from torch import nn
 from fulcrum.training.model.layers import Role, roles
 from fulcrum.training.model.transformer import Backbone
 
-SIZES = dict(channels=3, patch=2, width=16, depth=2, heads=2, text_width=8, bottleneck=4, resolution=True)
+SIZES = dict(
+    channels=3, patch=2, width=16, depth=2, heads=2, text_width=8, bottleneck=4, resolution=True
+)
 
 
 def test_all_parameters_of_the_backbone_have_the_expected_role() -> None:
@@ -27,7 +29,8 @@ def test_all_parameters_of_the_backbone_have_the_expected_role() -> None:
 
 
 def test_roles_survive_new_parameter_objects() -> None:
-    """FSDP2 replaces every Parameter by a sharded one; the declaration must not sit on the object."""
+    """FSDP2 replaces every Parameter by a sharded one; the declaration must not sit on the
+    object."""
     model = Backbone(**SIZES)
     before = roles(model)
     for module in model.modules():

@@ -9,7 +9,13 @@ from fulcrum.training.interop.diffusers import export
 from fulcrum.training.model import passes as room
 from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.model.layers import Role, Tokens, roles
-from fulcrum.training.model.transformer import Backbone, CarryRoute, DenseRoute, FuseRoute, recompute_blocks
+from fulcrum.training.model.transformer import (
+    Backbone,
+    CarryRoute,
+    DenseRoute,
+    FuseRoute,
+    recompute_blocks,
+)
 
 SIZES = dict(channels=4, patch=2, width=16, depth=4, heads=2, text_width=8)
 B, N, K, D = 3, 16, 6, 16
@@ -31,16 +37,26 @@ def model() -> Backbone:
 @pytest.fixture
 def given() -> tuple:
     generator = torch.Generator().manual_seed(1)
-    text = (torch.randn(B, 5, 8, generator=generator), torch.arange(5) < torch.tensor([5, 2, 1])[:, None])
+    text = (
+        torch.randn(B, 5, 8, generator=generator),
+        torch.arange(5) < torch.tensor([5, 2, 1])[:, None],
+    )
     return torch.randn(B, 4, 8, 8, generator=generator), torch.rand(B, generator=generator), text
 
 
 @pytest.fixture
 def keep() -> torch.Tensor:
-    return torch.rand(B, N, generator=torch.Generator().manual_seed(2)).argsort(1)[:, :K].sort(1).values
+    return (
+        torch.rand(B, N, generator=torch.Generator().manual_seed(2))
+        .argsort(1)[:, :K]
+        .sort(1)
+        .values
+    )
 
 
-def naive(route: FuseRoute, before: torch.Tensor, after: Tokens, dropped: torch.Tensor | None) -> torch.Tensor:
+def naive(
+    route: FuseRoute, before: torch.Tensor, after: Tokens, dropped: torch.Tensor | None
+) -> torch.Tensor:
     """W [dense; sparse] + b token by token, the grid filled with the mask token first."""
     out = torch.empty_like(before)
     for row in range(len(before)):
@@ -53,11 +69,15 @@ def naive(route: FuseRoute, before: torch.Tensor, after: Tokens, dropped: torch.
         if dropped is not None and dropped[row]:
             grid = [route.mask] * N
         for token in range(N):
-            out[row, token] = route.fuse.weight @ torch.cat((before[row, token], grid[token])) + route.fuse.bias
+            out[row, token] = (
+                route.fuse.weight @ torch.cat((before[row, token], grid[token])) + route.fuse.bias
+            )
     return out
 
 
-@pytest.mark.parametrize("dropped", [None, torch.tensor([False, True, False])], ids=["whole", "path dropped"])
+@pytest.mark.parametrize(
+    "dropped", [None, torch.tensor([False, True, False])], ids=["whole", "path dropped"]
+)
 @pytest.mark.parametrize("all_tokens", [False, True], ids=["some kept", "all kept"])
 def test_fusing_equals_a_loop(dropped, all_tokens, keep) -> None:
     route = filled(FuseRoute(1, 2, D))
@@ -75,8 +95,13 @@ def test_fusing_equals_a_loop(dropped, all_tokens, keep) -> None:
 def test_without_keep_it_still_fuses_and_a_carried_model_is_dense(model, given) -> None:
     everything = torch.arange(N).expand(B, N)
     full, kept = model(*given, taps=(2,)), model(*given, keep=everything)
-    assert full.taps[2].index is None and (full.pred - kept.pred).abs().max() < 1e-5 * kept.pred.abs().max()
-    shared = {name: value for name, value in model.state_dict().items() if not name.startswith("route.")}
+    assert (
+        full.taps[2].index is None
+        and (full.pred - kept.pred).abs().max() < 1e-5 * kept.pred.abs().max()
+    )
+    shared = {
+        name: value for name, value in model.state_dict().items() if not name.startswith("route.")
+    }
     dense, carried = Backbone(**SIZES), Backbone(**SIZES, route=CarryRoute(1, 2))
     for other in (dense, carried):
         other.load_state_dict(shared)
@@ -88,7 +113,9 @@ def test_a_dropped_path_is_the_short_path_and_runs_none_of_its_blocks(model, giv
     whole, short = model(*given, keep=keep).pred, model(*given, short=True).pred
     dropped = model(*given, keep=keep, drop_path=torch.tensor([False, True, True])).pred
     near = 1e-5 * short.abs().max()
-    assert (dropped[1:] - short[1:]).abs().max() < near and (dropped[:1] - whole[:1]).abs().max() < near
+    assert (dropped[1:] - short[1:]).abs().max() < near and (
+        dropped[:1] - whole[:1]
+    ).abs().max() < near
     assert (whole[1:] - short[1:]).abs().max() > 1e-2
     full = model(*given, drop_path=torch.tensor([True] * B)).pred
     assert (full - short).abs().max() < near
@@ -104,7 +131,8 @@ def test_gradients_reach_the_mask_and_both_halves(model, given, keep) -> None:
     for grad in (model.route.mask.grad, model.route.fuse.bias.grad, weight[:, :D], weight[:, D:]):
         assert (grad != 0).any(-1).all()
     model.zero_grad()
-    model(*given).pred.square().mean().backward()  # nothing is missing: nothing to learn for the mask
+    # nothing is missing: nothing to learn for the mask
+    model(*given).pred.square().mean().backward()
     assert model.route.mask.grad is None
     found = roles(model.route)
     assert found == {"mask": Role.vector, "fuse.weight": Role.head, "fuse.bias": Role.vector}
@@ -115,7 +143,9 @@ def test_gradients_reach_the_mask_and_both_halves(model, given, keep) -> None:
 @pytest.mark.parametrize("route", [CarryRoute(1, 2), FuseRoute(1, 2, D)], ids=["carry", "fuse"])
 def test_recomputing_changes_no_bit(route, given, keep) -> None:
     model = filled(Backbone(**SIZES, route=route))
-    more = {"keep": keep} | ({"drop_path": torch.tensor([False, True, False])} if route.fuses else {})
+    more = {"keep": keep} | (
+        {"drop_path": torch.tensor([False, True, False])} if route.fuses else {}
+    )
     grads = []
     for again in (False, True):
         if again:
@@ -135,7 +165,10 @@ def test_passes_add_up_to_the_batch(model, given, keep, monkeypatch) -> None:
 
 
 def test_the_state_is_the_published_one_unless_the_route_learns(model, tmp_path) -> None:
-    plain, carried = set(Backbone(**SIZES).state_dict()), set(Backbone(**SIZES, route=CarryRoute(1, 2)).state_dict())
+    plain, carried = (
+        set(Backbone(**SIZES).state_dict()),
+        set(Backbone(**SIZES, route=CarryRoute(1, 2)).state_dict()),
+    )
     assert plain == carried
     assert set(model.state_dict()) - plain == {"route.mask", "route.fuse.weight", "route.fuse.bias"}
     with pytest.raises(BadInput, match="no slot for route.fuse.bias"):
@@ -180,7 +213,8 @@ def test_the_formula_knows_what_the_backward_keeps(kept) -> None:
     def pack(value: torch.Tensor) -> torch.Tensor:
         storage = value.untyped_storage()
         if storage.data_ptr() not in own:
-            held[storage.data_ptr()] = (storage.nbytes(), value)  # kept alive, so that no address is used twice
+            # kept alive, so that no address is used twice
+            held[storage.data_ptr()] = (storage.nbytes(), value)
         return value
 
     keep = None if kept is None else torch.arange(kept).expand(2, kept)

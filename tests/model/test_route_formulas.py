@@ -1,4 +1,5 @@
-"""TREAD and SPRINT against their authors' formulas, written out token by token; only what a block computes is ours."""
+"""TREAD and SPRINT against their authors' formulas, written out token by token; only what a block
+computes is ours."""
 
 import math
 
@@ -27,12 +28,20 @@ def built(route) -> Backbone:
 @pytest.fixture
 def given():
     generator = torch.Generator().manual_seed(1)
-    text = (torch.randn(B, 5, 8, generator=generator), torch.arange(5) < torch.tensor([5, 2])[:, None])
-    return torch.randn(B, 4, 2 * ROWS, 2 * COLUMNS, generator=generator), torch.rand(B, generator=generator), text
+    text = (
+        torch.randn(B, 5, 8, generator=generator),
+        torch.arange(5) < torch.tensor([5, 2])[:, None],
+    )
+    return (
+        torch.randn(B, 4, 2 * ROWS, 2 * COLUMNS, generator=generator),
+        torch.rand(B, generator=generator),
+        text,
+    )
 
 
 def angles(place: int) -> Tensor:
-    """Rotary angles of a token: theta 10,000, half of a head of 8 for its row and half for its column."""
+    """Rotary angles of a token: theta 10,000, half of a head of 8 for its row and half for its
+    column."""
     turns = [at * 10_000.0 ** (-2 * i / 4) for at in divmod(place, COLUMNS) for i in range(2)]
     return torch.tensor([math.cos(turn) for turn in turns] + [math.sin(turn) for turn in turns])
 
@@ -69,7 +78,8 @@ KEEP = [[0, 3, 4, 7, 8, 11], [1, 2, 4, 5, 9, 10]]
 
 @torch.no_grad()
 def test_tread_as_its_authors_write_it(given):
-    """The span sees the kept tokens with their own positions; afterwards the others are what they were before it."""
+    """The span sees the kept tokens with their own positions; afterwards the others are what they
+    were before it."""
     x_t, t, text = given
     model = built(CarryRoute(1, 4))
     h = through(model, 0, tokens_of(model, x_t), EVERY, x_t, t, text)
@@ -90,13 +100,15 @@ def test_tread_as_its_authors_write_it(given):
 @pytest.mark.parametrize("learned", [True, False], ids=["learned mask", "frozen mask"])
 @torch.no_grad()
 def test_sprint_as_its_authors_write_it(given, learned):
-    """A grid of mask tokens, the sparse output at the kept places, W [dense; sparse] + b; the second sample's path is
-    dropped: mask tokens everywhere."""
+    """A grid of mask tokens, the sparse output at the kept places, W [dense; sparse] + b; the
+    second sample's path is dropped: mask tokens everywhere."""
     x_t, t, text = given
     model = built(FuseRoute(1, 4, D, learned_mask=learned))
     m = model.route.mask if learned else torch.zeros(D)
     dense = through(model, 0, tokens_of(model, x_t), EVERY, x_t, t, text)
-    inside = torch.stack([torch.stack([dense[row, place] for place in KEEP[row]]) for row in range(B)])
+    inside = torch.stack(
+        [torch.stack([dense[row, place] for place in KEEP[row]]) for row in range(B)]
+    )
     for block in (1, 2, 3, 4):
         inside = through(model, block, inside, KEEP, x_t, t, text)
     fused = torch.empty_like(dense)
@@ -104,7 +116,10 @@ def test_sprint_as_its_authors_write_it(given, learned):
         for place in range(N):
             seen = place in KEEP[row] and not dropped
             sparse = inside[row, KEEP[row].index(place)] if seen else m
-            fused[row, place] = model.route.fuse.weight @ torch.cat((dense[row, place], sparse)) + model.route.fuse.bias
+            fused[row, place] = (
+                model.route.fuse.weight @ torch.cat((dense[row, place], sparse))
+                + model.route.fuse.bias
+            )
     expected = picture(model, through(model, 5, fused, EVERY, x_t, t, text), x_t, t)
     found = model(x_t, t, text, keep=torch.tensor(KEEP), drop_path=torch.tensor([False, True])).pred
     assert (found - expected).abs().max() < 1e-5 * expected.abs().max()
@@ -112,7 +127,13 @@ def test_sprint_as_its_authors_write_it(given, learned):
 
 @pytest.mark.parametrize(
     ("depth", "tread", "sprint"),
-    [(3, (1, 1), (1, 1)), (4, (1, 2), (1, 2)), (6, (1, 4), (1, 4)), (8, (1, 6), (2, 5)), (16, (2, 12), (2, 13))]
+    [
+        (3, (1, 1), (1, 1)),
+        (4, (1, 2), (1, 2)),
+        (6, (1, 4), (1, 4)),
+        (8, (1, 6), (2, 5)),
+        (16, (2, 12), (2, 13)),
+    ]
     + [(24, (3, 18), (2, 21))],
 )
 def test_the_span_scales_with_the_depth(depth, tread, sprint):
@@ -129,7 +150,11 @@ def test_every_group_keeps_its_share(rows, columns, kept):
         assert row == sorted(set(row))
         for r in range(0, rows, 2):
             for c in range(0, columns, 2):
-                group = [y * columns + x for y in range(r, min(r + 2, rows)) for x in range(c, min(c + 2, columns))]
+                group = [
+                    y * columns + x
+                    for y in range(r, min(r + 2, rows))
+                    for x in range(c, min(c + 2, columns))
+                ]
                 assert len(set(row) & set(group)) == math.ceil(len(group) * kept / 4)
     route = DropAndFuse(drop=1 - kept / 4, choice="grouped")
     needs = route.draws((rows, columns))
@@ -144,7 +169,8 @@ def test_every_group_keeps_its_share(rows, columns, kept):
 
 def test_the_choice_in_a_group_is_even_and_keyed():
     index = torch.arange(4000).numpy()
-    keep = grouped_subset(0, "keep", index, 2, 4, 1)  # (n, 2): one of {0, 1, 4, 5}, one of {2, 3, 6, 7}
+    # (n, 2): one of {0, 1, 4, 5}, one of {2, 3, 6, 7}
+    keep = grouped_subset(0, "keep", index, 2, 4, 1)
     counts = torch.bincount(keep.flatten(), minlength=8)
     assert counts.sum() == 8000 and (counts - 1000).abs().max() < 130  # four and a half deviations
     assert torch.equal(grouped_subset(0, "keep", index[7:9], 2, 4, 1), keep[7:9])
@@ -169,6 +195,12 @@ def test_shares_that_no_group_has_are_refused(tiny, text):
 
 def test_the_lever_is_the_papers_and_old_files_are_read_as_they_were(tiny):
     route = tiny("spark + sprint").model.route
-    assert (route.choice, route.mask, route.path_drop, route.drop) == ("grouped", "frozen", 0.1, 0.75)
-    before = DropAndFuse(drop=0.75, start=1, end=-2, path_drop=0.05)  # as a run's file from before says it
+    assert (route.choice, route.mask, route.path_drop, route.drop) == (
+        "grouped",
+        "frozen",
+        0.1,
+        0.75,
+    )
+    # as a run's file from before says it
+    before = DropAndFuse(drop=0.75, start=1, end=-2, path_drop=0.05)
     assert (before.choice, before.mask, before.bounds(4)) == ("uniform", "learned", (1, 2))

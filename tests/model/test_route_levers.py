@@ -1,4 +1,5 @@
-"""The routing levers in a run: phases, draws, costs, what they refuse, and a training that ends in pictures."""
+"""The routing levers in a run: phases, draws, costs, what they refuse, and a training that ends in
+pictures."""
 
 import numpy as np
 import pytest
@@ -52,7 +53,11 @@ def test_it_trains_and_draws(text, tiny, cache):
 def test_the_last_stage_keeps_every_token_and_still_drops_paths(tiny, cache):
     run = tiny("spark + sprint(path_drop=0.5, full_from=0.5)")
     first, last = phases(run)
-    assert (first.end, last.end) == (24, 48) and first.run.model.route.drop == 0.75 and last.run.model.route.drop == 0
+    assert (
+        (first.end, last.end) == (24, 48)
+        and first.run.model.route.drop == 0.75
+        and last.run.model.route.drop == 0
+    )
     feed = Feed(run, 0, cache)
     early, late = feed.at(0)[1], feed.at(24)[1]
     assert early.keep.shape == (8, 4) and late.keep is None
@@ -130,8 +135,12 @@ def test_the_cost_is_that_of_the_average_step(tiny):
     assert always.cost(run).memory < 1 < late.cost(run).memory  # the widest phase sets the peak
     for lever in (always, late):
         model = build(lever.edit(run)).backbone
-        assert parameters(lever.edit(run)) == sum(parameter.numel() for parameter in model.parameters())
-    assert always.cost(run).parameters == pytest.approx(parameters(always.edit(run)) / parameters(run))
+        assert parameters(lever.edit(run)) == sum(
+            parameter.numel() for parameter in model.parameters()
+        )
+    assert always.cost(run).parameters == pytest.approx(
+        parameters(always.edit(run)) / parameters(run)
+    )
 
 
 def test_masks_of_pictures_belong_to_the_picture(tiny, cache):
@@ -147,6 +156,8 @@ def test_masks_of_pictures_belong_to_the_picture(tiny, cache):
     assert torch.equal(torch.cat([painter.keep(3, index[:1]), painter.keep(3, index[1:])]), masks)
     assert not torch.equal(painter.keep(4, index), masks)
     whole = painter.latents(prompts, 3, index)
-    parts = torch.cat([painter.latents(prompts[:1], 3, index[:1]), painter.latents(prompts[1:], 3, index[1:])])
+    parts = torch.cat(
+        [painter.latents(prompts[:1], 3, index[:1]), painter.latents(prompts[1:], 3, index[1:])]
+    )
     assert (whole - parts).abs().max() <= 1e-4 * whole.abs().max()
     assert Painter.of(assemble(tiny(), 0, System(), Feed(tiny(), 0, cache))).keep(3, index) is None

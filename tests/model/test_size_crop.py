@@ -1,4 +1,5 @@
-"""SDXL's size and crop conditioning: the formula, where the numbers come from, what is asked for at sampling, refusals."""
+"""SDXL's size and crop conditioning: the formula, where the numbers come from, what is asked for at
+sampling, refusals."""
 
 import json
 import math
@@ -43,7 +44,12 @@ def stores(tmp_path_factory):
         Image.fromarray(pixels).save(folder / "given" / f"{number:04d}.png")
         (folder / "given" / f"{number:04d}.txt").write_text("a large red square in the centre")
     for name, buckets in (("square", False), ("shaped", True)):
-        run_import(open_given(str(folder / "given")), folder / name, Options(size=32, buckets=buckets), lambda _: None)
+        run_import(
+            open_given(str(folder / "given")),
+            folder / name,
+            Options(size=32, buckets=buckets),
+            lambda _: None,
+        )
     return folder
 
 
@@ -66,9 +72,11 @@ def test_the_vector_is_sdxls_formula():
         expected.append(part.mlp.out_layer.weight @ hidden + part.mlp.out_layer.bias)
     found = part(torch.zeros(2, 8, 8, 8), torch.zeros(2), told)
     torch.testing.assert_close(found, torch.stack(expected), atol=1e-5, rtol=1e-4)
-    whole = part(torch.zeros(2, 8, 6, 10), torch.zeros(2), None)  # nothing told: a whole picture of its own size
+    # nothing told: a whole picture of its own size
+    whole = part(torch.zeros(2, 8, 6, 10), torch.zeros(2), None)
     torch.testing.assert_close(
-        whole, part(torch.zeros(2, 8, 1, 1), torch.zeros(2), torch.tensor([[24.0, 40.0, 0.0, 0.0]] * 2))
+        whole,
+        part(torch.zeros(2, 8, 1, 1), torch.zeros(2), torch.tensor([[24.0, 40.0, 0.0, 0.0]] * 2)),
     )
 
 
@@ -89,7 +97,10 @@ def test_it_is_added_to_the_time_vector_and_reaches_the_prediction(tiny, cache):
         )
         for parameter in model.parameters():  # gates begin shut: open them
             parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(parameter.numel()))
-        one, other = (built.step.look(batch._replace(geometry=told), draw).v for told in (batch.geometry, None))
+        one, other = (
+            built.step.look(batch._replace(geometry=told), draw).v
+            for told in (batch.geometry, None)
+        )
     assert not torch.allclose(one, other, atol=1e-4)
 
 
@@ -97,8 +108,15 @@ def test_the_world_crops_where_it_is_asked_to():
     source = WorldSource("train", "real", 32, 64, crop=0.25)
     index = np.arange(64)
     sides, again, tops, lefts = source.geometry(index).T.astype(int)
-    assert (sides == again).all() and sides.min() == 32 and sides.max() == 43 and len(set(sides)) == 12
-    assert (tops >= 0).all() and (tops <= sides - 32).all() and (lefts <= sides - 32).all() and (tops != lefts).any()
+    assert (
+        (sides == again).all() and sides.min() == 32 and sides.max() == 43 and len(set(sides)) == 12
+    )
+    assert (
+        (tops >= 0).all()
+        and (tops <= sides - 32).all()
+        and (lefts <= sides - 32).all()
+        and (tops != lefts).any()
+    )
     assert (source.geometry(index[5:7]) == source.geometry(index)[5:7]).all()  # keyed by the sample
     images = source.read(index).images
     for number in (0, 1, 9, 40):
@@ -107,7 +125,9 @@ def test_the_world_crops_where_it_is_asked_to():
         assert (images[number] == part).all()
     plain = WorldSource("train", "real", 32, 64)
     assert (plain.geometry(index) == (32, 32, 0, 0)).all()
-    assert plain.fingerprint() != source.fingerprint() and (plain.read(index).images != images).any()
+    assert (
+        plain.fingerprint() != source.fingerprint() and (plain.read(index).images != images).any()
+    )
     kept = FilteredSource(source, np.array([3, 9, 40]))
     assert (kept.geometry(np.array([2, 0])) == source.geometry(np.array([40, 3]))).all()
     assert World(crop=0.25).held_out("reference", 8).crop == 0  # judged whole
@@ -115,7 +135,8 @@ def test_the_world_crops_where_it_is_asked_to():
 
 @pytest.mark.parametrize("size", [32, 16])
 def test_a_store_tells_what_the_import_cut(stores, size):
-    """60 x 40 to a square of 32: the 40 x 40 in the middle, 10 px from the left, which are 8 of the 32 px."""
+    """60 x 40 to a square of 32: the 40 x 40 in the middle, 10 px from the left, which are 8 of the
+    32 px."""
     source = FolderSource(stores / "square", "train", size)
     told = source.geometry(np.arange(len(source)))
     expected = {
@@ -129,7 +150,11 @@ def test_a_store_tells_what_the_import_cut(stores, size):
 
 
 def test_a_store_of_several_shapes_and_a_mix_tell_it_too(stores, tiny, cache):
-    run = put(tiny("spark + size_crop_condition", CROPS), "data.source", Folder(path=str(stores / "shaped")))
+    run = put(
+        tiny("spark + size_crop_condition", CROPS),
+        "data.source",
+        Folder(path=str(stores / "shaped")),
+    )
     feed = Feed(run, 0, cache)
     seen = set()
     for at in range(0, 48, 8):
@@ -138,7 +163,9 @@ def test_a_store_of_several_shapes_and_a_mix_tell_it_too(stores, tiny, cache):
         shapes = {part.shape for part in parts}
         assert batch.geometry.shape == (8, 4) and len(shapes) > 1
         seen |= {tuple(row) for row in batch.geometry.tolist()}
-        assert torch.equal(torch.cat([feed.at(at, 3)[0].geometry, feed.at(at + 3, 5)[0].geometry]), batch.geometry)
+        assert torch.equal(
+            torch.cat([feed.at(at, 3)[0].geometry, feed.at(at + 3, 5)[0].geometry]), batch.geometry
+        )
     assert len({row[:2] for row in seen}) > 2
     mixed = Mix(paths=(str(stores / "square"), str(stores / "shaped")), weights=(1.0, 1.0))
     assert mixed.geometry_missing() is None and mixed.geometry_varies()
@@ -162,17 +189,23 @@ def test_a_whole_picture_is_asked_for_at_sampling(tiny, cache):
     part = painter.backbone.own_condition
     part.__class__ = Listening
     painter.latents(["a red circle"], 0, np.arange(1))
-    assert asked and all(one is None for one in asked)  # the rule of the formula's test above: its own size, 0, 0
+    # the rule of the formula's test above: its own size, 0, 0
+    assert asked and all(one is None for one in asked)
     assert part.stride * painter.cells[0] == run.data.size
 
 
 def test_what_it_costs(tiny):
     run = tiny("spark", CROPS)
     told = SizeCropCondition().edit(run)
-    counted = [sum(parameter.numel() for parameter in build(one).backbone.parameters()) for one in (run, told)]
+    counted = [
+        sum(parameter.numel() for parameter in build(one).backbone.parameters())
+        for one in (run, told)
+    ]
     assert [parameters(run), parameters(told)] == counted
     width = run.model.width
-    assert denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * (4 * 256 * width + width * width)
+    assert denoiser_training_flops(told) - denoiser_training_flops(run) == 3 * 2 * (
+        4 * 256 * width + width * width
+    )
 
 
 class Nowhere(SourceFiller):

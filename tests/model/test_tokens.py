@@ -21,7 +21,10 @@ def model_and_inputs(route: torch.nn.Module | None = None) -> tuple:
         for parameter in model.parameters():
             parameter.normal_(std=0.3, generator=generator)
     x_t = torch.randn(3, 4, 8, 8, generator=generator)
-    text = (torch.randn(3, 5, 8, generator=generator), torch.arange(5) < torch.tensor([5, 2, 1])[:, None])
+    text = (
+        torch.randn(3, 5, 8, generator=generator),
+        torch.arange(5) < torch.tensor([5, 2, 1])[:, None],
+    )
     return model, x_t, torch.rand(3, generator=generator), text
 
 
@@ -33,7 +36,10 @@ def test_take_then_put_restores_the_places() -> None:
     whole = Tokens(h).put(part._replace(h=part.h + 100))
     assert whole.index is None
     changed = (whole.h - h).mean(-1).round() == 100
-    assert changed.tolist() == [[True, False, True, False, False, True], [False, True, False, True, True, False]]
+    assert changed.tolist() == [
+        [True, False, True, False, False, True],
+        [False, True, False, True, True, False],
+    ]
 
 
 def test_taking_twice_still_speaks_of_the_grid() -> None:
@@ -61,14 +67,16 @@ def test_the_others_skip_the_span_and_the_kept_use_their_own_positions() -> None
     assert out.taps[0].index is None and out.taps[3].index is None
     assert torch.equal(out.taps[1].index, keep) and out.taps[2].h.shape == (3, 6, 16)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(1))
-    shuffled = model(x_t, t, text, keep=keep[:, order])  # their order means nothing: positions travel with them
+    # their order means nothing: positions travel with them
+    shuffled = model(x_t, t, text, keep=keep[:, order])
     assert (shuffled.pred - out.pred).abs().max() < 1e-5 * out.pred.abs().max()
     moved = model(x_t, t, text, keep=keep_of(3, 16, 6, seed=9))
     assert (moved.pred - out.pred).abs().max() > 1e-3
 
 
 def test_what_the_span_does_not_see_comes_back_unchanged() -> None:
-    """With silent blocks after the span, a token that skipped it reaches the head as it was before it."""
+    """With silent blocks after the span, a token that skipped it reaches the head as it was before
+    it."""
     model, x_t, t, text = model_and_inputs(CarryRoute(1, 3))
     keep = keep_of(3, 16, 6)
     out = model(x_t, t, text, keep=keep, taps=(0, 3))

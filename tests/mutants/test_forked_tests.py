@@ -1,4 +1,5 @@
-"""A fork that waits for what never comes is ended long before its time is over; one that computes is not."""
+"""A fork that waits for what never comes is ended long before its time is over; one that computes
+is not."""
 
 import os
 import signal

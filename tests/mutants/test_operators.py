@@ -1,4 +1,5 @@
-"""Small changes to a text: what is changed, what is left alone, and that a changed function is swapped in."""
+"""Small changes to a text: what is changed, what is left alone, and that a changed function is
+swapped in."""
 
 import sys
 from pathlib import Path
@@ -103,14 +104,20 @@ def test_a_sample_is_the_same_for_a_seed_and_takes_as_many_of_each_room() -> Non
     assert all(one.change.applied((ROOT / one.file).read_text()) for one in first)
 
 
-def test_a_changed_function_is_swapped_in_also_under_decorators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_function_is_swapped_in_also_under_decorators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = DECORATED
     (tmp_path / "swapped_here.py").write_text(before)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(forked_tests, "_IMPORTED", {})
     module = __import__("swapped_here")
     forked_tests.know_functions(tmp_path)
-    after = before.replace("1 + k", "2 + k").replace("yield 1 + 1", "yield 1 - 1").replace("return 1\n", "return 7\n")
+    after = (
+        before.replace("1 + k", "2 + k")
+        .replace("yield 1 + 1", "yield 1 - 1")
+        .replace("return 1\n", "return 7\n")
+    )
     forked_tests.swap(tmp_path, "swapped_here.py", before, after)
     with module.c() as c:
         assert (module.A().b, c, module.d()) == ([2, 3], 0, 7)

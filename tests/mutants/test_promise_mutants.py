@@ -1,4 +1,5 @@
-"""A fault for every promise: its text stands in the code once, and (slow) the test that is named notices it."""
+"""A fault for every promise: its text stands in the code once, and (slow) the test that is named
+notices it."""
 
 import json
 import re
@@ -11,7 +12,8 @@ import pytest
 from mutants.promise_mutants import PROMISES, PromiseMutant, package_texts
 
 ROOT = Path(__file__).parents[2]
-WITHOUT: dict[str, str] = {}  # proofs on docs/promises.md that no single fault of one text can break, and why
+# proofs on docs/promises.md that no single fault of one text can break, and why
+WITHOUT: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("one", PROMISES, ids=lambda one: one.fault)
@@ -21,7 +23,9 @@ def test_the_text_of_a_fault_is_in_the_code_once_and_its_test_exists(one: Promis
     assert changed != texts[place]
     compile(changed, place, "exec", dont_inherit=True)
     file, _, name = one.test.partition("::")
-    assert re.search(rf"^def {name}\(" if name else r"^def test_", (ROOT / file).read_text(), re.MULTILINE)
+    assert re.search(
+        rf"^def {name}\(" if name else r"^def test_", (ROOT / file).read_text(), re.MULTILINE
+    )
 
 
 def test_a_text_that_is_gone_or_found_twice_is_an_error() -> None:
@@ -31,11 +35,16 @@ def test_a_text_that_is_gone_or_found_twice_is_an_error() -> None:
             one.applied(texts)
 
 
-FAULT = PromiseMutant("wrong", "fulcrum/old.py", "    x = call(one, [two], three=3)\n", "    x = 0\n", "")
+FAULT = PromiseMutant(
+    "wrong", "fulcrum/old.py", "    x = call(one, [two], three=3)\n", "    x = 0\n", ""
+)
 LAYOUTS = (
     "def f():\n    x = call(one, [two], three=3)\n",
     "def f():\n    x = call(one, [two], three=3)  # a comment\n",
-    "def f():\n    x = call(\n        one,\n        [\n            two,\n        ],\n        three=3,\n    )\n",
+    (
+        "def f():\n    x = call(\n        one,\n        [\n            two,\n        ],\n       "
+        " three=3,\n    )\n"
+    ),
 )
 OTHERS = (
     "    x = call(one, [two], three=3).y\n",
@@ -69,14 +78,20 @@ def test_every_promise_of_the_page_has_a_fault() -> None:
     rows = [line for line in page if "`tests/" in line and line.startswith("|")]
     assert len(rows) > 15
     covered = {one.test.partition("::")[0] for one in PROMISES} | set(WITHOUT)
-    proofs = {row.split("|")[1].strip(): set(re.findall(r"`(tests/[\w/]+\.py)", row)) for row in rows}
+    proofs = {
+        row.split("|")[1].strip(): set(re.findall(r"`(tests/[\w/]+\.py)", row)) for row in rows
+    }
     assert not [promise for promise, files in proofs.items() if not files & covered]
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, object]]:
     done = subprocess.run(
-        [sys.executable, "-m", "mutants", "promises", "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "mutants", "promises", "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     lines = map(json.loads, done.stdout.splitlines())
     return {line["fault"]: line for line in lines}
@@ -85,7 +100,9 @@ def outcomes() -> dict[str, dict[str, object]]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("one", PROMISES, ids=lambda one: one.fault)
-def test_a_broken_promise_is_noticed(one: PromiseMutant, outcomes: dict[str, dict[str, object]]) -> None:
+def test_a_broken_promise_is_noticed(
+    one: PromiseMutant, outcomes: dict[str, dict[str, object]]
+) -> None:
     outcome = outcomes[one.fault]
     assert outcome["sound"], f"{one.test} fails without the fault"
     assert outcome["noticed"], f"{one.test}: {outcome['by'] or 'nothing failed'}"

@@ -33,7 +33,9 @@ def run(rule: AdamW, steps: range, scale: float = 1.0) -> None:
 def test_equals_torch(decay: float) -> None:
     ours, theirs = parameters(), parameters()
     rule = AdamW(ours, lr=2e-3, weight_decay=decay)
-    peer = torch.optim.AdamW(theirs.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-15, weight_decay=decay, foreach=False)
+    peer = torch.optim.AdamW(
+        theirs.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-15, weight_decay=decay, foreach=False
+    )
     for step in range(5):
         give_gradients(ours, step)
         give_gradients(theirs, step)
@@ -49,7 +51,9 @@ def test_resume_is_exact(state: torch.dtype) -> None:
     run(whole, range(6))
     run(first, range(3))
     saved = {name: tensor.clone() for name, tensor in first.state().items()}
-    second = AdamW({name: Parameter(p.detach().clone()) for name, p in first.parameters.items()}, state=state)
+    second = AdamW(
+        {name: Parameter(p.detach().clone()) for name, p in first.parameters.items()}, state=state
+    )
     second.load(saved)
     run(second, range(3, 6))
     assert all(torch.equal(p, second.parameters[name]) for name, p in whole.parameters.items())
@@ -88,12 +92,16 @@ def test_state_is_loaded_strictly_or_not_at_all() -> None:
 
 
 def test_bf16_storage_keeps_only_bf16_values_and_counts_what_it_swallows() -> None:
-    stored, exact = AdamW(parameters(), lr=1e-4, storage=torch.bfloat16), AdamW(parameters(), lr=1e-4)
+    stored, exact = (
+        AdamW(parameters(), lr=1e-4, storage=torch.bfloat16),
+        AdamW(parameters(), lr=1e-4),
+    )
     for rule in (stored, exact):
         give_gradients(rule.parameters, 0)
         rule.step(watch=True)
     assert all(torch.equal(p, p.bfloat16().float()) for p in stored.parameters.values())
-    # Steps of 1e-4 vanish in a bf16 weight of about one, whose neighbours are 2^-8 away; tiny weights still move.
+    # Steps of 1e-4 vanish in a bf16 weight of about one, whose neighbours are 2^-8 away; tiny
+    # weights still move.
     assert stalled_share(stored.stalled) > 0.8
     assert stalled_share(exact.stalled) == 0.0
     assert stored.stalled[1] == sum(p.numel() for p in stored.parameters.values())
@@ -129,7 +137,12 @@ def test_as_many_parameters_are_widened_at_a_time_as_fit(monkeypatch) -> None:
     for rule in (wide, narrow):
         give_gradients(rule.parameters, 0)
     a, bias, b = narrow.parameters
-    for limit, chunks in {10: [[a], [bias], [b]], 48: [[a, bias], [b]], 71: [[a, bias], [b]], 72: [[a, bias, b]]}.items():
+    for limit, chunks in {
+        10: [[a], [bias], [b]],
+        48: [[a, bias], [b]],
+        71: [[a, bias], [b]],
+        72: [[a, bias, b]],
+    }.items():
         monkeypatch.setattr(room, "ADAMW_CHUNK", limit)
         assert list(narrow._chunks()) == chunks and list(wide._chunks()) == [[a, bias, b]]
 

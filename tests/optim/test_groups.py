@@ -16,14 +16,24 @@ def linear() -> tuple[nn.Module, dict[str, str]]:
 def test_roles_decide() -> None:
     module, roles = linear()
     dealt = groups(module.named_parameters(), roles, RULE)
-    assert {group: list(members) for group, members in dealt.items()} == {"muon": ["weight"], "adamw": ["bias"]}
+    assert {group: list(members) for group, members in dealt.items()} == {
+        "muon": ["weight"],
+        "adamw": ["bias"],
+    }
     assert dealt["muon"]["weight"] is module.weight
 
 
 def test_a_frozen_parameter_is_in_no_group() -> None:
-    module = nn.ModuleDict({"kept": nn.Linear(2, 2), "frozen": nn.Linear(2, 2).requires_grad_(False)})
-    dealt = groups(module.named_parameters(), {"kept.weight": "matrix", "kept.bias": "vector"}, RULE)
-    assert sorted(name for members in dealt.values() for name in members) == ["kept.bias", "kept.weight"]
+    module = nn.ModuleDict(
+        {"kept": nn.Linear(2, 2), "frozen": nn.Linear(2, 2).requires_grad_(False)}
+    )
+    dealt = groups(
+        module.named_parameters(), {"kept.weight": "matrix", "kept.bias": "vector"}, RULE
+    )
+    assert sorted(name for members in dealt.values() for name in members) == [
+        "kept.bias",
+        "kept.weight",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +43,13 @@ def test_a_frozen_parameter_is_in_no_group() -> None:
         (lambda m, roles, rule: roles.update(ghost="matrix"), "ghost.*does not have"),
         (lambda m, roles, rule: roles.update(bias="wheel"), "role 'wheel'"),
         (lambda m, roles, rule: roles.update(weight="vector"), "group 'muon' got no parameter"),
-        (lambda m, roles, rule: (m.register_parameter("again", m.weight), roles.update(again="matrix")), "same tensor"),
+        (
+            lambda m, roles, rule: (
+                m.register_parameter("again", m.weight),
+                roles.update(again="matrix"),
+            ),
+            "same tensor",
+        ),
     ],
 )
 def test_what_is_not_placed_once_is_refused(change, message) -> None:

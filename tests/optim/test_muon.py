@@ -27,7 +27,8 @@ def give_gradients(held: dict[str, Parameter], step: int) -> None:
 
 
 def by_singular_values(x: torch.Tensor) -> torch.Tensor:
-    """The definition: the polynomial acts on each singular value of X / ||X|| and leaves the vectors alone."""
+    """The definition: the polynomial acts on each singular value of X / ||X|| and leaves the vectors
+    alone."""
     u, s, vt = torch.linalg.svd(x.double() / x.double().norm(), full_matrices=False)
     for _ in range(5):
         s = A * s + B * s**3 + C * s**5
@@ -45,7 +46,8 @@ def test_newton_schulz_is_the_polynomial_of_the_singular_values(shape: tuple[int
 
 @pytest.mark.parametrize("tall", [False, True])
 def test_through_the_gram_matrix_is_exact_when_ill_conditioned(monkeypatch, tall: bool) -> None:
-    """Products of Gram matrices lose accuracy, so X is formed anew after three: all five in one go must be worse."""
+    """Products of Gram matrices lose accuracy, so X is formed anew after three: all five in one go
+    must be worse."""
     g = torch.Generator().manual_seed(1)
     left, right = (torch.linalg.qr(torch.randn(n, 32, generator=g))[0] for n in (32, 112))
     wide = (left * torch.logspace(0, -4, 32)) @ right.T  # (32, 112)
@@ -99,14 +101,17 @@ def test_a_zero_gradient_moves_nothing() -> None:
     [(torch.float32, False, 0.02), (torch.bfloat16, False, 0.03), (torch.bfloat16, True, 0.03)],
 )
 def test_equals_torch(compute: torch.dtype, emulated: bool, tolerance: float) -> None:
-    """torch iterates in bf16 always; that alone moves its update by one percent here (two roundings differ by more).
+    """torch iterates in bf16 always; that alone moves its update by one percent here (two roundings
+    differ by more).
 
     In fp32 the same formula agrees to 1e-4: the next test.
     """
     ours, theirs = parameters(), parameters()
     start = parameters()
     rule = Muon(ours, lr=2e-3, compute=Cast(compute, emulated))
-    peer = torch.optim.Muon(theirs.values(), lr=1e-3, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    peer = torch.optim.Muon(
+        theirs.values(), lr=1e-3, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for step in range(4):
         give_gradients(ours, step)
         give_gradients(theirs, step)
@@ -122,7 +127,9 @@ def test_equals_torch_in_fp32(monkeypatch) -> None:
     monkeypatch.setattr(torch.Tensor, "bfloat16", lambda self: self.clone())
     ours, theirs, start = parameters(), parameters(), parameters()
     rule = Muon(ours, lr=1e-3, weight_decay=0.1)
-    peer = torch.optim.Muon(theirs.values(), lr=1e-3, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    peer = torch.optim.Muon(
+        theirs.values(), lr=1e-3, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+    )
     for step in range(4):
         give_gradients(ours, step)
         give_gradients(theirs, step)
@@ -139,8 +146,11 @@ def test_the_update_has_the_size_of_adamws() -> None:
     rule.step()
     for name, parameter in held.items():
         rms = (parameter - start[name]).square().mean().sqrt().item()
-        singular = math.sqrt(min(parameter.shape) / parameter.numel())  # RMS of a matrix with singular values one
-        assert rms == pytest.approx(1e-2 * 0.2 * math.sqrt(max(parameter.shape)) * singular, rel=0.2)
+        # RMS of a matrix with singular values one
+        singular = math.sqrt(min(parameter.shape) / parameter.numel())
+        assert rms == pytest.approx(
+            1e-2 * 0.2 * math.sqrt(max(parameter.shape)) * singular, rel=0.2
+        )
         assert rms == pytest.approx(1e-2 * 0.2, rel=0.2)
 
 
@@ -154,7 +164,10 @@ def test_resume_is_exact() -> None:
         whole, first = Muon(parameters(), state=state), Muon(parameters(), state=state)
         run(whole, range(4))
         run(first, range(2))
-        second = Muon({name: Parameter(p.detach().clone()) for name, p in first.parameters.items()}, state=state)
+        second = Muon(
+            {name: Parameter(p.detach().clone()) for name, p in first.parameters.items()},
+            state=state,
+        )
         second.load({name: tensor.clone() for name, tensor in first.state().items()})
         run(second, range(2, 4))
         assert all(torch.equal(p, second.parameters[name]) for name, p in whole.parameters.items())
@@ -183,9 +196,13 @@ def test_the_rest_is_updated_exactly_as_under_adamw() -> None:
         rule.step(0.5, watch=True)
         return module, rule
 
-    with_muon, rule = trained(lambda m: Joint([Muon({"weight": m.weight}, lr=1e-3), AdamW({"bias": m.bias}, lr=1e-3)]))
+    with_muon, rule = trained(
+        lambda m: Joint([Muon({"weight": m.weight}, lr=1e-3), AdamW({"bias": m.bias}, lr=1e-3)])
+    )
     plain, _ = trained(lambda m: AdamW(dict(m.named_parameters()), lr=1e-3))
-    assert torch.equal(with_muon.bias, plain.bias) and not torch.equal(with_muon.weight, plain.weight)
+    assert torch.equal(with_muon.bias, plain.bias) and not torch.equal(
+        with_muon.weight, plain.weight
+    )
     assert rule.stalled[1] == 8 * 12 + 8
     assert set(rule.state()) == {"momentum/weight", "first/bias", "second/bias", "count/bias"}
 

@@ -1,4 +1,5 @@
-"""A flag inside the update: where a step does not count nothing changes at all, where it does nothing differs."""
+"""A flag inside the update: where a step does not count nothing changes at all, where it does
+nothing differs."""
 
 import pytest
 import torch
@@ -23,14 +24,21 @@ RULES = {
 
 def made(name: str) -> tuple[dict[str, Parameter], Rule]:
     g = torch.Generator().manual_seed(0)
-    held = {key: Parameter(torch.randn(shape, generator=g)) for key, shape in (("a", (8, 5)), ("b", (5, 8)))}
+    held = {
+        key: Parameter(torch.randn(shape, generator=g))
+        for key, shape in (("a", (8, 5)), ("b", (5, 8)))
+    }
     return held, RULES[name](held)
 
 
 def give(held: dict[str, Parameter], number: int, bad: bool = False) -> None:
     g = torch.Generator().manual_seed(number)
     for parameter in held.values():
-        parameter.grad = torch.full_like(parameter, torch.nan) if bad else torch.randn(parameter.shape, generator=g)
+        parameter.grad = (
+            torch.full_like(parameter, torch.nan)
+            if bad
+            else torch.randn(parameter.shape, generator=g)
+        )
 
 
 def everything(held: dict[str, Parameter], rule: Rule) -> dict[str, torch.Tensor]:
@@ -66,11 +74,16 @@ def test_a_step_that_counts_is_the_step_without_a_flag(name: str) -> None:
         give(flagged, number)
         other.step(0.5, watch=True, at=8 * number, counts=GOOD)
     assert_same(everything(plain, rule), everything(flagged, other))
-    assert rule.stalled is not None and other.stalled is not None and rule.stalled.tolist() == other.stalled.tolist()
+    assert (
+        rule.stalled is not None
+        and other.stalled is not None
+        and rule.stalled.tolist() == other.stalled.tolist()
+    )
 
 
 def test_an_average_takes_nothing_from_a_step_that_does_not_count() -> None:
-    """Every second step that counts: one that did not is taken back, and the next one takes its turn."""
+    """Every second step that counts: one that did not is taken back, and the next one takes its
+    turn."""
     model = nn.Linear(3, 2)
     told, plain = MovingAverage(0.9, every=2), MovingAverage(0.9, every=2)
     told.start(model)

@@ -1,4 +1,5 @@
-"""Stochastic rounding: unbiased, keyed by (seed, step, name, element), blind to shards; the levers of stored precision."""
+"""Stochastic rounding: unbiased, keyed by (seed, step, name, element), blind to shards; the levers
+of stored precision."""
 
 import pytest
 import torch
@@ -28,7 +29,9 @@ ULP = 2.0**-7  # between bf16 neighbours from one to two
 MANY = 2**18
 
 
-def rounded(values: torch.Tensor, at: int = 0, name: str = "w", seed: int = 0, first: int = 0) -> torch.Tensor:
+def rounded(
+    values: torch.Tensor, at: int = 0, name: str = "w", seed: int = 0, first: int = 0
+) -> torch.Tensor:
     copy = values.clone()
     round_at_random(copy, keys(seed, at, name), first)
     return copy
@@ -56,9 +59,13 @@ def test_the_random_bits_are_even_and_independent() -> None:
 
     def bits(at: int = 0, name: str = "w") -> torch.Tensor:
         drawn = torch.cat(
-            [random_bits(first, CHUNK, keys(0, at, name), torch.device("cpu")) for first in range(0, MANY, CHUNK)]
+            [
+                random_bits(first, CHUNK, keys(0, at, name), torch.device("cpu"))
+                for first in range(0, MANY, CHUNK)
+            ]
         )
-        return ((drawn[:, None] >> torch.arange(16, dtype=torch.int32)) & 1).float() - 0.5  # (MANY, 16)
+        # (MANY, 16)
+        return ((drawn[:, None] >> torch.arange(16, dtype=torch.int32)) & 1).float() - 0.5
 
     here, bound = bits(), 5 * 0.25 / MANY**0.5
     assert here.mean(0).abs().max() < 2 * bound
@@ -83,7 +90,14 @@ def bits_by_hand(element: int, key: tuple[int, int]) -> int:
     ("seed", "at", "name", "first", "key", "bits"),
     [
         (0, 0, "w", 0, (144147902, -304409765), [37626, 8114, 57010, 42967, 33501, 47926]),
-        (7, 32, "blocks.0.qkv.weight", 2**20 + 1, (-251205200, -1443972930), [62770, 50575, 61920, 38173, 42970]),
+        (
+            7,
+            32,
+            "blocks.0.qkv.weight",
+            2**20 + 1,
+            (-251205200, -1443972930),
+            [62770, 50575, 61920, 38173, 42970],
+        ),
     ],
 )
 def test_the_bits_are_those_of_every_run_before(
@@ -96,7 +110,9 @@ def test_the_bits_are_those_of_every_run_before(
 
 
 def test_what_is_representable_stays_whatever_it_is() -> None:
-    exact = torch.tensor([0.0, -0.0, 1.0, -1 - ULP, 2.0**-126, float("inf"), -float("inf"), float("nan")])
+    exact = torch.tensor(
+        [0.0, -0.0, 1.0, -1 - ULP, 2.0**-126, float("inf"), -float("inf"), float("nan")]
+    )
     many = exact.repeat(1000)
     assert torch.equal(rounded(many).view(torch.int32), many.view(torch.int32))
 
@@ -104,7 +120,9 @@ def test_what_is_representable_stays_whatever_it_is() -> None:
 def test_shards_round_as_the_whole_does() -> None:
     whole = torch.randn(3 * CHUNK + 17, generator=torch.Generator().manual_seed(0))
     expected = rounded(whole)
-    assert torch.equal(expected, expected.bfloat16().float()) and not torch.equal(expected, whole.bfloat16().float())
+    assert torch.equal(expected, expected.bfloat16().float()) and not torch.equal(
+        expected, whole.bfloat16().float()
+    )
     for cut in (1, 1000, CHUNK, 2 * CHUNK + 5):
         parts = torch.cat([rounded(whole[:cut]), rounded(whole[cut:], first=cut)])
         assert torch.equal(parts, expected), cut
@@ -129,7 +147,8 @@ def test_only_contiguous_fp32_is_rounded_in_place() -> None:
 
 @pytest.mark.parametrize("build", [AdamW, Muon])
 def test_small_updates_add_up_only_when_rounded_at_random(build) -> None:
-    """200 steps of 2e-4 and less against neighbours 2^-7 apart: to nearest nothing moves, at random as far as in fp32."""
+    """200 steps of 2e-4 and less against neighbours 2^-7 apart: to nearest nothing moves, at random
+    as far as in fp32."""
     moved, gradient = {}, torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
     for how, options in {
         "fp32": {},
@@ -143,14 +162,19 @@ def test_small_updates_add_up_only_when_rounded_at_random(build) -> None:
             rule.step(at=step)
         moved[how] = (1.5 - held["w"].detach()).flatten()
         assert how == "fp32" or torch.equal(held["w"], held["w"].bfloat16().float())
-    along = {how: (way @ moved["fp32"] / moved["fp32"].square().sum()).item() for how, way in moved.items()}
+    along = {
+        how: (way @ moved["fp32"] / moved["fp32"].square().sum()).item()
+        for how, way in moved.items()
+    }
     assert along["nearest"] == 0 and along["random"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_resumed_rule_rounds_on_as_if_nothing_had_happened() -> None:
     def steps(rule, some: range) -> None:
         for step in some:
-            rule.parameters["w"].grad = torch.randn(8, 8, generator=torch.Generator().manual_seed(step))
+            rule.parameters["w"].grad = torch.randn(
+                8, 8, generator=torch.Generator().manual_seed(step)
+            )
             rule.step(at=step * 8)
 
     def fresh() -> AdamW:
@@ -178,7 +202,12 @@ def test_the_start_is_rounded_to_nearest_so_that_arms_begin_alike() -> None:
 
 def test_rules_that_keep_weights_differently_are_not_joined() -> None:
     with pytest.raises(ValueError, match="keep weights differently"):
-        Joint([AdamW({"a": Parameter(torch.zeros(2))}), AdamW({"b": Parameter(torch.zeros(2))}, storage=torch.bfloat16)])
+        Joint(
+            [
+                AdamW({"a": Parameter(torch.zeros(2))}),
+                AdamW({"b": Parameter(torch.zeros(2))}, storage=torch.bfloat16),
+            ]
+        )
 
 
 def test_the_cure_needs_something_to_cure() -> None:
@@ -196,7 +225,9 @@ def test_witnesses(text: str, tiny, cache) -> None:
     both = built(" + bf16_storage + stochastic_rounding + bf16_optimizer_state")
     assert StochasticRounding().witness(both) and BF16OptimizerState().witness(both)
     for more in ("", " + bf16_storage"):
-        assert not StochasticRounding().witness(built(more)) and not BF16OptimizerState().witness(built(more))
+        assert not StochasticRounding().witness(built(more)) and not BF16OptimizerState().witness(
+            built(more)
+        )
 
 
 def test_memory_is_what_a_parameter_holds() -> None:
@@ -212,13 +243,20 @@ def test_memory_of_a_built_run_agrees_with_the_card(tiny, cache) -> None:
     def held(text: str) -> float:
         run = tiny(text)
         built = assemble(run, 0, System(), Feed(run, 0, cache))
-        tensors = [*built.step.parameters(), *built.step.parameters(), *built.optimizer.state().values()]
+        tensors = [
+            *built.step.parameters(),
+            *built.step.parameters(),
+            *built.optimizer.state().values(),
+        ]
         return sum(t.numel() * t.element_size() for t in tensors)
 
     saved = held("spark + bf16_optimizer_state") / held("spark")
     assert saved == pytest.approx(BF16OptimizerState().cost(tiny()).memory, rel=0.01)
-    # Muon leaves embeddings and vectors to AdamW, which are a larger part of a tiny model than of a large one.
-    assert held("spark + muon") / held("spark") == pytest.approx(UseMuon().cost(tiny()).memory, rel=0.1)
+    # Muon leaves embeddings and vectors to AdamW, which are a larger part of a tiny model than of a
+    # large one.
+    assert held("spark + muon") / held("spark") == pytest.approx(
+        UseMuon().cost(tiny()).memory, rel=0.1
+    )
 
 
 def test_muons_share_falls_with_tokens_per_batch() -> None:
@@ -229,7 +267,8 @@ def test_muons_share_falls_with_tokens_per_batch() -> None:
     shares = [share(run, 65_536 // 256 * more) for more in (1, 4, 16)]
     assert run.tokens == 256 and shares == sorted(shares, reverse=True)
     large = share(phrase("prx_pixels_1024"), 262_144 // 1024)
-    assert f"{shares[0]:.0%} of".replace("%", " %") in UseMuon.card.says  # the card's numbers are the formula's
+    # the card's numbers are the formula's
+    assert f"{shares[0]:.0%} of".replace("%", " %") in UseMuon.card.says
     assert f"{large:.0%} with 262,144".replace("%", " %") in UseMuon.card.says
 
 

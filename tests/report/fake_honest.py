@@ -1,4 +1,5 @@
-"""A made-up study with all that honest verdicts need: failures, floors, shrunken effects, warnings, looks, machines."""
+"""A made-up study with all that honest verdicts need: failures, floors, shrunken effects, warnings,
+looks, machines."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ WHY = "the loss was not finite after 18,432 images"
 
 
 def honest_study() -> dict[str, Any]:
-    """The rich study, judged as the plan asks: its primary metric confirms, all else is exploratory; TREAD lost two seeds,
-    the contrastive arm all of them; one seed of Muon stands apart; half of the cells ran on another machine."""
+    """The rich study, judged as the plan asks: its primary metric confirms, all else is
+    exploratory; TREAD lost two seeds, the contrastive arm all of them; one seed of Muon stands
+    apart; half of the cells ran on another machine."""
     study: dict[str, Any] = RICH["rich_study"]()
     study["plan"].update(
-        settings=["optim.lr=0.002", "budget.images=60000", "sample.steps=24", "data.workers=0", "encode.text.length=24"],
+        settings=[
+            "optim.lr=0.002",
+            "budget.images=60000",
+            "sample.steps=24",
+            "data.workers=0",
+            "encode.text.length=24",
+        ],
         data="the embedded world at 32 px, 60,000 scenes with long captions",
         text="the embedded world's own encoder (64 wide), frozen",
     )
@@ -25,7 +33,10 @@ def honest_study() -> dict[str, Any]:
     study["metrics"][0].update(
         floors={"noise": 0.2, "grey": 0.05, "another scene": 0.31},
         ceiling=0.95,
-        agreement="over 60 cells the two judges correlate at 0.98, and their values lie 0.021 apart on average",
+        agreement=(
+            "over 60 cells the two judges correlate at 0.98, and their values lie 0.021 apart on"
+            " average"
+        ),
     )
     arms = {arm["name"]: arm for arm in study["arms"]}
     for arm in study["arms"]:
@@ -36,14 +47,19 @@ def honest_study() -> dict[str, Any]:
     for name, seeds in (("tread", (2, 5)), ("contrastive_flow", range(6))):
         for cell in arms[name]["cells"]:
             if cell["seed"] in seeds:
-                cell.update(state="failed", final={}, curve=cell["curve"][:2], images=18_432, failure=WHY)
+                cell.update(
+                    state="failed", final={}, curve=cell["curve"][:2], images=18_432, failure=WHY
+                )
     study["effects"] = [judged(row) for row in study["effects"] if not gone(row)]
     return study
 
 
 def gone(row: dict[str, Any]) -> bool:
-    """Nothing is left to compare of an arm that failed, but on the primary metric it keeps a row that says so."""
-    return bool(row["arm"] == "contrastive_flow" and (row["metric"], row["unit"]) != (PRIMARY, "images"))
+    """Nothing is left to compare of an arm that failed, but on the primary metric it keeps a row
+    that says so."""
+    return bool(
+        row["arm"] == "contrastive_flow" and (row["metric"], row["unit"]) != (PRIMARY, "images")
+    )
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
@@ -51,9 +67,23 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
     if row["metric"] != PRIMARY or row["unit"] != "images":
         return {**row, "exploratory": True, "verdict": "exploratory"}
     half = (row["high"] - row["low"]) / 2
-    row.update(shrunk=0.85 * row["mean"], tie_low=row["mean"] - 0.8 * half, tie_high=row["mean"] + 0.8 * half)
+    row.update(
+        shrunk=0.85 * row["mean"],
+        tie_low=row["mean"] - 0.8 * half,
+        tie_high=row["mean"] + 0.8 * half,
+    )
     if row["arm"] == "contrastive_flow":
-        numbers = ("mean", "low", "high", "correlation", "p_adjusted", "detectable", "shrunk", "tie_low", "tie_high")
+        numbers = (
+            "mean",
+            "low",
+            "high",
+            "correlation",
+            "p_adjusted",
+            "detectable",
+            "shrunk",
+            "tie_low",
+            "tie_high",
+        )
         row.update(dict.fromkeys(numbers), n=0, failed=6, verdict="failed")
     if row["arm"] == "tread":
         row.update(n=4, failed=2, p_adjusted=0.125, verdict="inconclusive")

@@ -1,4 +1,5 @@
-"""Made-up studies with all that a study may hold: nine levers and every optional part; three levers at three scales."""
+"""Made-up studies with all that a study may hold: nine levers and every optional part; three levers
+at three scales."""
 
 from __future__ import annotations
 
@@ -40,7 +41,13 @@ MORE: list[tuple[Any, ...]] = [
         [("model.route", {"kind": "dense"}, {"kind": "carry", "drop": 0.5})],
         [
             ("fid", 3.41, "256 px latents, 256 tokens, 100k steps", "PRX Part 2", ""),
-            ("fid", -3.32, "1024 px pixels, 1,024 tokens, 100k steps", "PRX Part 2", "carries to many tokens only"),
+            (
+                "fid",
+                -3.32,
+                "1024 px pixels, 1,024 tokens, 100k steps",
+                "PRX Part 2",
+                "carries to many tokens only",
+            ),
         ],
     ),
     (
@@ -90,16 +97,26 @@ SEEN = {
 
 
 def rich_study() -> dict[str, Any]:
-    """Nine levers on one baseline, with interactions, time to target, a sweep, a front and the probe table."""
+    """Nine levers on one baseline, with interactions, time to target, a sweep, a front and the
+    probe table."""
     study = SMALL["fake_study"]()
     rng = np.random.default_rng(11)
-    base = {cell["seed"]: np.array(list(cell["final"].values())) for cell in study["arms"][0]["cells"]}
+    base = {
+        cell["seed"]: np.array(list(cell["final"].values())) for cell in study["arms"][0]["cells"]
+    }
     for row in MORE:
         row = (*row[:4], tuple(0.0 if one is None else one for one in row[4]), *row[5:])
         study["arms"].append(SMALL["_arm"](row, base, rng))
-    study["effects"] = [_judged(arm, study["arms"][0], metric) for arm in study["arms"][1:] for metric in SMALL["METRICS"]]
+    study["effects"] = [
+        _judged(arm, study["arms"][0], metric)
+        for arm in study["arms"][1:]
+        for metric in SMALL["METRICS"]
+    ]
     for row in [row for row in study["effects"] if row["metric"] == "attribute_accuracy"]:
-        cost = next(arm for arm in study["arms"] if arm["name"] == row["arm"])["cost"]["time_ratio"] or 1.0
+        cost = (
+            next(arm for arm in study["arms"] if arm["name"] == row["arm"])["cost"]["time_ratio"]
+            or 1.0
+        )
         study["effects"].append(_moved(row, -0.12 * (cost - 1.0), "time"))
     blurs = (0.08, 0.45, 0.05, 0.1, 0.04, 0.08, 0.2, 0.08, 0.06, 0.12)
     study["grids"]["arms"] = [
@@ -111,10 +128,15 @@ def rich_study() -> dict[str, Any]:
         for seed in (0, 1)
         for arm, blur in zip(study["arms"], blurs, strict=True)
     ]
-    study["arms"][5]["labels"] = ["is trained on captions of one kind and judged by prompts of another"]
+    study["arms"][5]["labels"] = [
+        "is trained on captions of one kind and judged by prompts of another"
+    ]
     name = "attribute_accuracy"
     study.update(
-        title="Which training decisions matter for following captions? (an example with made-up numbers)",
+        title=(
+            "Which training decisions matter for following captions? (an example with made-up"
+            " numbers)"
+        ),
         interactions=[
             {
                 "a": "muon",
@@ -166,7 +188,11 @@ def rich_study() -> dict[str, Any]:
                 "chosen": best,
                 "note": "the best lies at the edge of the sweep" if best == 3.0 else "",
                 "tries": [
-                    {"rate": rate, "seed": seed, "value": 0.44 + 0.02 * abs(np.log(rate / best)) + 0.001 * seed}
+                    {
+                        "rate": rate,
+                        "seed": seed,
+                        "value": 0.44 + 0.02 * abs(np.log(rate / best)) + 0.001 * seed,
+                    }
                     for rate in (0.3, 1.0, 3.0)
                     for seed in (0, 1)
                 ],
@@ -179,7 +205,11 @@ def rich_study() -> dict[str, Any]:
                 "cost": "time_ratio",
                 "points": [
                     {"arm": arm, "cost": cost, "mean": mean, "front": True}
-                    for arm, cost, mean in (("tread", 0.81, 0.72), ("x_prediction", 1.0, 0.8), ("repa", 1.17, 0.82))
+                    for arm, cost, mean in (
+                        ("tread", 0.81, 0.72),
+                        ("x_prediction", 1.0, 0.8),
+                        ("repa", 1.17, 0.82),
+                    )
                 ],
             }
         ],
@@ -218,7 +248,8 @@ def rich_study() -> dict[str, Any]:
 
 
 def scaled_study() -> dict[str, Any]:
-    """Three levers at three scales, each scale with a baseline of its own, and the trends over them."""
+    """Three levers at three scales, each scale with a baseline of its own, and the trends over
+    them."""
     study = SMALL["fake_study"]()
     arms, effects = [], []
     for place, scale in enumerate(("small", "middle", "large")):
@@ -235,7 +266,11 @@ def scaled_study() -> dict[str, Any]:
         for row in study["effects"]:
             shift = (1 - 0.3 * place) if row["arm"] == "muon" else 1.0
             effects.append(
-                {**row, "arm": f"{row['arm']} [{scale}]", **{end: row[end] * shift for end in ("mean", "low", "high")}}
+                {
+                    **row,
+                    "arm": f"{row['arm']} [{scale}]",
+                    **{end: row[end] * shift for end in ("mean", "low", "high")},
+                }
             )
     study.update(
         arms=arms,
@@ -272,7 +307,9 @@ def scaled_study() -> dict[str, Any]:
     return study
 
 
-def _judged(arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any]) -> dict[str, Any]:
+def _judged(
+    arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any]
+) -> dict[str, Any]:
     row: dict[str, Any] = SMALL["_effect"](arm, baseline, metric)
     if metric["name"] == "attribute_accuracy" and row["low"] > -0.02 and row["high"] < 0.02:
         row["verdict"] = "tie"

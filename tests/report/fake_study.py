@@ -1,4 +1,5 @@
-"""A made-up but realistic study: four arms, six seeds, statistics computed from its cells, pictures drawn."""
+"""A made-up but realistic study: four arms, six seeds, statistics computed from its cells, pictures
+drawn."""
 
 from __future__ import annotations
 
@@ -17,9 +18,15 @@ SEEDS = list(range(6))
 IMAGES = 60_000
 POINTS = [IMAGES * k // 8 for k in range(1, 9)]
 PROMPTS = [
-    "a small red circle with stripes to the left of a large blue square, on a pale green background",
+    (
+        "a small red circle with stripes to the left of a large blue square, on a pale green"
+        " background"
+    ),
     "one yellow triangle in the upper right corner, on a dark grey gradient",
-    "three objects: a green star, a purple circle below it, and a white dotted square at the bottom",
+    (
+        "three objects: a green star, a purple circle below it, and a white dotted square at the"
+        " bottom"
+    ),
     "a large orange square, on a blue background",
     "a tiny cyan star above a big brown triangle with checks",
     "a pink circle in the middle, on a noisy beige background",
@@ -39,15 +46,25 @@ METRICS: list[dict[str, Any]] = [
         "label": "Attribute accuracy",
         "unit": "share of attributes",
         "better": "higher",
-        "explain": "Does the picture show what its caption says? Judged by a classifier that saw neither arm.",
-        "card": {"features": "judge-v1", "samples": 512, "reference": "sha256:41ab", "sampler": "euler, 24 steps"},
+        "explain": (
+            "Does the picture show what its caption says? Judged by a classifier that saw neither"
+            " arm."
+        ),
+        "card": {
+            "features": "judge-v1",
+            "samples": 512,
+            "reference": "sha256:41ab",
+            "sampler": "euler, 24 steps",
+        },
     },
     {
         "name": "frechet",
         "label": "Fréchet distance",
         "unit": "squared feature units",
         "better": "lower",
-        "explain": "Distance between two Gaussians fitted to features of samples and of real scenes.",
+        "explain": (
+            "Distance between two Gaussians fitted to features of samples and of real scenes."
+        ),
         "card": {"features": "eye-v1 (64 wide)", "samples": 512, "resize": None},
     },
     {
@@ -59,9 +76,19 @@ METRICS: list[dict[str, Any]] = [
         "card": {"times": [0.1, 0.5, 0.9]},
     },
 ]
-# name, label, phrase, says, offset of each metric, cost (flops, time, memory, parameters), diff, claims
+# name, label, phrase, says, offset of each metric, cost (flops, time, memory, parameters), diff,
+# claims
 LEVERS: list[tuple[Any, ...]] = [
-    ("baseline", "Baseline", "spark", "Long captions, AdamW, weights stored in fp32", (0, 0, 0), (1, 1, 1, 1), [], []),
+    (
+        "baseline",
+        "Baseline",
+        "spark",
+        "Long captions, AdamW, weights stored in fp32",
+        (0, 0, 0),
+        (1, 1, 1, 1),
+        [],
+        [],
+    ),
     (
         "short_captions",
         "Short captions",
@@ -70,7 +97,15 @@ LEVERS: list[tuple[Any, ...]] = [
         (-0.21, 6.5, 0.011),
         (0.98, 0.97, 0.99, 1.0),
         [("data.caption", {"kind": "long"}, {"kind": "short"})],
-        [("fid", 18.64, "256 px latents, 100k steps", "PRX Part 2", "FID 18.20 became 36.84 there")],
+        [
+            (
+                "fid",
+                18.64,
+                "256 px latents, 100k steps",
+                "PRX Part 2",
+                "FID 18.20 became 36.84 there",
+            )
+        ],
     ),
     (
         "muon",
@@ -116,14 +151,17 @@ def picture(prompt: int, blur: float, seed: int) -> str:
 
 
 def fake_study() -> dict[str, Any]:
-    """The finished study as the plain dict that the study engine hands over; a fresh copy at every call."""
+    """The finished study as the plain dict that the study engine hands over; a fresh copy at every
+    call."""
     return copy.deepcopy(_built())
 
 
 @cache
 def _built() -> dict[str, Any]:
     rng = np.random.default_rng(7)
-    base = {seed: np.array([0.78, 21.0, 0.412]) + rng.normal(0, [0.016, 0.8, 0.002]) for seed in SEEDS}
+    base = {
+        seed: np.array([0.78, 21.0, 0.412]) + rng.normal(0, [0.016, 0.8, 0.002]) for seed in SEEDS
+    }
     arms = [_arm(row, base, rng) for row in LEVERS]
     effects = [_effect(arm, arms[0], metric) for arm in arms[1:] for metric in METRICS]
     noise = []
@@ -173,7 +211,9 @@ def _built() -> dict[str, Any]:
                 {
                     "arm": arm["name"],
                     "seed": seed,
-                    "images": [picture(k, (0.08, 0.45, 0.05, 0.1)[i], seed) for k in range(len(PROMPTS))],
+                    "images": [
+                        picture(k, (0.08, 0.45, 0.05, 0.1)[i], seed) for k in range(len(PROMPTS))
+                    ],
                 }
                 for seed in (0, 1)
                 for i, arm in enumerate(arms)
@@ -182,7 +222,10 @@ def _built() -> dict[str, Any]:
         },
         "remarks": [
             "Muon ran at an untuned learning rate: a sweep could move its effect either way.",
-            "The teacher and the judge are different networks; no metric shares features with training.",
+            (
+                "The teacher and the judge are different networks; no metric shares features with"
+                " training."
+            ),
         ],
         "progress": {"done": 24, "total": 24, "seconds_left": None},
     }
@@ -192,14 +235,24 @@ def running_study() -> dict[str, Any]:
     """The same study eight cells in: two seeds of every arm are done, one more is half way."""
     study = fake_study()
     study.update(
-        state="running", effects=[], noise=[], detectable={}, progress={"done": 8, "total": 24, "seconds_left": 421.0}
+        state="running",
+        effects=[],
+        noise=[],
+        detectable={},
+        progress={"done": 8, "total": 24, "seconds_left": 421.0},
     )
     study["made"]["seconds"] = None
     study["grids"]["arms"] = [row for row in study["grids"]["arms"] if row["seed"] == 0][:3]
     for arm in study["arms"]:
         for cell in arm["cells"]:
             if cell["seed"] == 2:
-                cell.update(state="running", images=IMAGES // 2, final={}, curve=cell["curve"][:4], loss=cell["loss"][:20])
+                cell.update(
+                    state="running",
+                    images=IMAGES // 2,
+                    final={},
+                    curve=cell["curve"][:4],
+                    loss=cell["loss"][:20],
+                )
             elif cell["seed"] > 2:
                 cell.update(state="waiting", images=0, final={}, curve=[], loss=[])
     return study
@@ -209,7 +262,9 @@ def _arm(row: tuple[Any, ...], base: dict[int, Any], rng: np.random.Generator) -
     name, label, phrase, says, offset, cost, diff, claims = row
     cells = []
     for seed in SEEDS:
-        ends = base[seed] + (np.array(offset) + rng.normal(0, [0.009, 0.4, 0.0008]) if name != "baseline" else 0)
+        ends = base[seed] + (
+            np.array(offset) + rng.normal(0, [0.009, 0.4, 0.0008]) if name != "baseline" else 0
+        )
         cells.append(_cell(name, seed, ends, cost))
     return {
         "name": name,
@@ -218,8 +273,15 @@ def _arm(row: tuple[Any, ...], base: dict[int, Any], rng: np.random.Generator) -
         "label": label,
         "compound": False,
         "diff": [{"path": path, "before": before, "after": after} for path, before, after in diff],
-        "cost": dict(zip(("flops_ratio", "time_ratio", "memory_ratio", "parameters_ratio"), cost, strict=True)),
-        "claims": [dict(zip(("metric", "change", "scope", "source", "note"), claim, strict=True)) for claim in claims],
+        "cost": dict(
+            zip(
+                ("flops_ratio", "time_ratio", "memory_ratio", "parameters_ratio"), cost, strict=True
+            )
+        ),
+        "claims": [
+            dict(zip(("metric", "change", "scope", "source", "note"), claim, strict=True))
+            for claim in claims
+        ],
         "cells": cells,
     }
 
@@ -240,7 +302,10 @@ def _cell(name: str, seed: int, ends: Any, cost: tuple[float | None, ...]) -> di
         )
     steps = np.linspace(256, IMAGES, 60).astype(int)
     loss = [
-        {"images": int(step), "loss": float(ends[2] + 0.7 * np.exp(-6 * step / IMAGES) + rng.normal(0, 0.01))}
+        {
+            "images": int(step),
+            "loss": float(ends[2] + 0.7 * np.exp(-6 * step / IMAGES) + rng.normal(0, 0.01)),
+        }
         for step in steps
     ]
     return {
@@ -254,9 +319,13 @@ def _cell(name: str, seed: int, ends: Any, cost: tuple[float | None, ...]) -> di
     }
 
 
-def _effect(arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any]) -> dict[str, Any]:
+def _effect(
+    arm: dict[str, Any], baseline: dict[str, Any], metric: dict[str, Any]
+) -> dict[str, Any]:
     key = metric["name"]
-    before, after = (np.array([cell["final"][key] for cell in one["cells"]]) for one in (baseline, arm))
+    before, after = (
+        np.array([cell["final"][key] for cell in one["cells"]]) for one in (baseline, arm)
+    )
     gap = after - before
     half = stats.t.ppf(0.975, len(gap) - 1) * gap.std(ddof=1) / np.sqrt(len(gap))
     mean, good = float(gap.mean()), 1 if metric["better"] == "higher" else -1

@@ -38,35 +38,61 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def study(folder: Path) -> Any:
-    process = subprocess.Popen([sys.executable, "-c", STUDY, str(folder)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUDY, str(folder)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None and process.stdout.readline() == "runs\n"
     yield process
     process.kill()
     process.communicate()
 
 
-def test_a_study_killed_with_minus_9_is_told_as_stopped_with_the_way_on(folder: Path, study: Any) -> None:
+def test_a_study_killed_with_minus_9_is_told_as_stopped_with_the_way_on(
+    folder: Path, study: Any
+) -> None:
     os.utime(folder / "report.html", (0, 0))
     while (folder / "report.html").stat().st_mtime == 0:  # it touches its page
         time.sleep(0.01)
     before = (folder / "report.html").read_text()
-    assert alive.settle(folder) is None and alive.notice(folder) == "" and (folder / "report.html").read_text() == before
+    assert (
+        alive.settle(folder) is None
+        and alive.notice(folder) == ""
+        and (folder / "report.html").read_text() == before
+    )
     os.kill(study.pid, signal.SIGKILL)
     study.wait()
-    heard = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime((folder / "report.html").stat().st_mtime))
+    heard = time.strftime(
+        "%Y-%m-%d %H:%M UTC", time.gmtime((folder / "report.html").stat().st_mtime)
+    )
     notice = alive.notice(folder)
     result, text = page.read(folder / "report.json"), (folder / "report.html").read_text()
-    assert f"last heard of {heard}: it was stopped; what is done is kept" in notice and result.made.command in notice
-    assert result.state == "stopped" and result.progress.seconds_left is None and result.made.date == heard
+    assert (
+        f"last heard of {heard}: it was stopped; what is done is kept" in notice
+        and result.made.command in notice
+    )
+    assert (
+        result.state == "stopped"
+        and result.progress.seconds_left is None
+        and result.made.date == heard
+    )
     states = {cell.state for arm in result.arms for cell in arm.cells}
     assert "running" not in states and {"waiting", "done"} <= states
-    assert "stopped before its end" in text and heard in text and "<script" not in text and "renews itself" not in text
+    assert (
+        "stopped before its end" in text
+        and heard in text
+        and "<script" not in text
+        and "renews itself" not in text
+    )
     assert alive.notice(folder) == ""  # once: the page says it from now on
 
 
 def test_a_study_on_another_machine_is_judged_by_its_silence_only(folder: Path) -> None:
     (folder / alive.LOCK).write_text("elsewhere")
-    assert platform.node() != "elsewhere" and alive.settle(folder) is None and alive.notice(folder) == ""
+    assert (
+        platform.node() != "elsewhere"
+        and alive.settle(folder) is None
+        and alive.notice(folder) == ""
+    )
     then = time.time() - alive.SILENT - 1
     os.utime(folder / "report.html", (then, then))
     assert "it was stopped, or its machine sleeps" in alive.notice(folder)
@@ -89,17 +115,25 @@ def test_what_cannot_be_known_is_left_as_it_is(folder: Path, harm: Any) -> None:
     assert alive.settle(folder) is None and (folder / "report.html").read_text() == before
 
 
-def test_a_second_engine_on_a_running_study_is_told_at_once(folder: Path, study: Any, monkeypatch: Any) -> None:
+def test_a_second_engine_on_a_running_study_is_told_at_once(
+    folder: Path, study: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(alive, "PATIENCE", 0.2)
     with pytest.raises(BadInput, match="running already"), alive.beating(folder):
         pass
 
 
 @pytest.mark.parametrize("what", ["link", "folder", "pipe"])
-def test_a_lock_that_is_no_plain_file_is_refused_and_nothing_is_written_through_it(tmp_path: Path, what: str) -> None:
+def test_a_lock_that_is_no_plain_file_is_refused_and_nothing_is_written_through_it(
+    tmp_path: Path, what: str
+) -> None:
     precious, lock = tmp_path / "precious", tmp_path / alive.LOCK
     precious.write_text("data")
-    {"link": lambda: lock.symlink_to(precious), "folder": lock.mkdir, "pipe": lambda: os.mkfifo(lock)}[what]()
+    {
+        "link": lambda: lock.symlink_to(precious),
+        "folder": lock.mkdir,
+        "pipe": lambda: os.mkfifo(lock),
+    }[what]()
     with pytest.raises(BadInput, match="running.lock cannot be opened"), alive.beating(tmp_path):
         pass
     assert precious.read_text() == "data"

@@ -1,4 +1,5 @@
-"""The page in a real browser: drawn, quiet, offline, usable by keyboard and on a phone, light and dark, live."""
+"""The page in a real browser: drawn, quiet, offline, usable by keyboard and on a phone, light and
+dark, live."""
 
 from __future__ import annotations
 
@@ -17,11 +18,15 @@ from fulcrum.judge.page import beating
 from fulcrum.judge.schema import StudyResult
 
 HERE = Path(__file__).parent
-FAKE, RICH, HONEST = (runpy.run_path(str(HERE / f"fake_{name}.py")) for name in ("study", "rich", "honest"))
+FAKE, RICH, HONEST = (
+    runpy.run_path(str(HERE / f"fake_{name}.py")) for name in ("study", "rich", "honest")
+)
 DRIVER = runpy.run_path(str(HERE.parent / "browser.py"))
 SHOTS = HERE.parents[1] / "build" / "screenshots"  # git ignores it
 pytestmark = [
-    pytest.mark.skipif(DRIVER["CHROMIUM"] is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.skipif(
+        DRIVER["CHROMIUM"] is None, reason="no Chromium here: apt-get install chromium"
+    ),
     pytest.mark.timeout(120),
 ]
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
@@ -71,7 +76,8 @@ def shots() -> Path:
 
 
 @pytest.mark.parametrize(
-    "name, pictures, figures", [("report", 60, 18), ("rich", 132, 39), ("honest", 132, 39), ("scaled", 0, 44)]
+    "name, pictures, figures",
+    [("report", 60, 18), ("rich", 132, 39), ("honest", 132, 39), ("scaled", 0, 44)],
 )
 def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
     browser: Any, name: str, pictures: int, figures: int, request: pytest.FixtureRequest
@@ -81,14 +87,18 @@ def test_it_opens_quietly_draws_everything_and_asks_for_nothing(
     browser.ask(OPEN_ALL)
     assert browser.ask("[...document.images].length") == pictures
     assert browser.ask(
-        "[...document.images].every(i => i.complete && i.naturalWidth === 32 && i.alt && "
-        "i.getBoundingClientRect().width > 60 && getComputedStyle(i).imageRendering === 'pixelated')"
+        "[...document.images].every(i => i.complete && i.naturalWidth === 32 && i.alt &&"
+        " i.getBoundingClientRect().width > 60 && getComputedStyle(i).imageRendering ==="
+        " 'pixelated')"
     )
     drawn = browser.ask(
         "[...document.querySelectorAll('svg')].map(s => [s.getBoundingClientRect().width,"
-        " s.querySelectorAll('path,rect,circle,line').length, s.querySelector('title').textContent])"
+        " s.querySelectorAll('path,rect,circle,line').length,"
+        " s.querySelector('title').textContent])"
     )
-    assert len(drawn) == figures and all(width > 200 and shapes > 1 and title for width, shapes, title in drawn)
+    assert len(drawn) == figures and all(
+        width > 200 and shapes > 1 and title for width, shapes, title in drawn
+    )
     assert browser.said == []
     assert [url for url in browser.asked if not url.startswith("data:")] == [path.as_uri()]
 
@@ -121,18 +131,29 @@ def test_the_page_never_scrolls_sideways(
     assert smallest >= 8.5, f"words of {smallest:.1f} px in a figure"
 
 
-def test_the_ranking_begins_on_the_first_screen_of_a_phone_and_says_what_it_shows(browser: Any, rich: Path) -> None:
+def test_the_ranking_begins_on_the_first_screen_of_a_phone_and_says_what_it_shows(
+    browser: Any, rich: Path
+) -> None:
     browser.open(rich, 390)
-    assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
-    assert "equal images: mean [95 % interval]" in browser.ask("document.querySelector('.over').innerText")
+    assert (
+        browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom")
+        < 844
+    )
+    assert "equal images: mean [95 % interval]" in browser.ask(
+        "document.querySelector('.over').innerText"
+    )
     smallest = browser.ask(
         "Math.min(...[...document.querySelectorAll('.board tbody *')].filter(e => e.innerText).map("
         "e => parseFloat(getComputedStyle(e).fontSize)))"
     )
     assert smallest >= 12, f"words of {smallest:.1f} px in the ranking"
     browser.open(rich, 1280)
-    assert browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom") < 844
-    assert browser.ask("getComputedStyle(document.querySelector('.over')).display") == "none"  # there its columns say it
+    assert (
+        browser.ask("document.querySelector('.board tbody tr').getBoundingClientRect().bottom")
+        < 844
+    )
+    # there its columns say it
+    assert browser.ask("getComputedStyle(document.querySelector('.over')).display") == "none"
 
 
 def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> None:
@@ -146,7 +167,9 @@ def test_many_arms_with_long_names_fit_a_phone(browser: Any, tmp_path: Path) -> 
             "cost": {"time_ratio": 1.0 + 0.02 * k},
         }
         study["arms"].append(arm)
-        study["effects"] += [{**row, "arm": arm["name"]} for row in study["effects"] if row["arm"] == "muon"]
+        study["effects"] += [
+            {**row, "arm": arm["name"]} for row in study["effects"] if row["arm"] == "muon"
+        ]
     study["title"] = "w" * 120
     study["made"]["command"] = "fulcrum study run " + "y" * 200
     path = written(study, tmp_path)
@@ -178,8 +201,8 @@ def test_the_keyboard_reaches_and_opens_everything(browser: Any, rich: Path) -> 
     for _ in range(200):
         browser.press("Tab", 9)
         at = browser.ask(
-            "(() => { const e = document.activeElement; return [e.tagName, (e.closest('section') || {}).id,"
-            " e.parentElement.id, getComputedStyle(e).outlineStyle]; })()"
+            "(() => { const e = document.activeElement; return [e.tagName, (e.closest('section') ||"
+            " {}).id, e.parentElement.id, getComputedStyle(e).outlineStyle]; })()"
         )
         if at[0] == "BODY":
             break
@@ -192,7 +215,10 @@ def test_the_keyboard_reaches_and_opens_everything(browser: Any, rich: Path) -> 
                 assert browser.ask("document.activeElement.parentElement.open"), at
     assert outlined, "focus without an outline"
     # Remarks hold nothing to operate; every other section is reached.
-    assert set(browser.ask("[...document.querySelectorAll('section')].map(s => s.id)")) - {"remarks"} <= sections
+    assert (
+        set(browser.ask("[...document.querySelectorAll('section')].map(s => s.id)")) - {"remarks"}
+        <= sections
+    )
     assert summaries == set(browser.ask("[...document.querySelectorAll('details')].map(d => d.id)"))
 
 
@@ -211,7 +237,9 @@ def test_a_hostile_study_runs_no_script(browser: Any, tmp_path: Path) -> None:
     attack = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
     for name in ("fake_study", "running_study"):
         study = FAKE[name]()
-        study["title"] = study["arms"][1]["label"] = study["grids"]["prompts"][0] = study["remarks"][0] = attack
+        study["title"] = study["arms"][1]["label"] = study["grids"]["prompts"][0] = study[
+            "remarks"
+        ][0] = attack
         browser.open(written(study, tmp_path))
         assert browser.ask("document.title") == attack and browser.said == []
 
@@ -219,11 +247,15 @@ def test_a_hostile_study_runs_no_script(browser: Any, tmp_path: Path) -> None:
 def test_a_running_study_shows_its_progress(browser: Any, tmp_path: Path, shots: Path) -> None:
     browser.open(written(FAKE["running_study"](), tmp_path))
     assert browser.ask("document.querySelector('progress').position").__round__(3) == 0.333
-    assert browser.ask("[...document.images].every(i => i.naturalWidth === 32)") and browser.said == []
+    assert (
+        browser.ask("[...document.images].every(i => i.naturalWidth === 32)") and browser.said == []
+    )
     browser.picture(shots / "running.png")
 
 
-def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, tmp_path: Path) -> None:
+def test_a_served_page_renews_itself_and_keeps_the_readers_place(
+    browser: Any, tmp_path: Path
+) -> None:
     study = FAKE["running_study"]()
     written(study, tmp_path)
     with serve.open_server(tmp_path) as server:
@@ -233,9 +265,10 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
         try:
             browser.open(serve.address(server))
             browser.ask(
-                "document.getElementById('d-keys').open = true; window.same = true;"
-                "document.getElementById('d-cells-now').open = false;"
-                "document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500, behavior: 'instant'})"
+                "document.getElementById('d-keys').open = true; window.same ="
+                " true;document.getElementById('d-cells-now').open ="
+                " false;document.querySelector('#d-keys summary').focus(); scrollTo({top: 1500,"
+                " behavior: 'instant'})"
             )
             study["progress"]["done"] = 9
             written(study, tmp_path)
@@ -257,51 +290,78 @@ def test_a_served_page_renews_itself_and_keeps_the_readers_place(browser: Any, t
             browser.wait("document.querySelector('header').dataset.state === 'finished'")
             asked = len(browser.asked)
             time.sleep(0.5)
-            assert browser.ask("1") == 1 and len(browser.asked) == asked, "a finished page still asks"
-            assert all(url.startswith((serve.address(server), "data:")) for url in browser.asked) and browser.said == []
+            assert browser.ask("1") == 1 and len(browser.asked) == asked, (
+                "a finished page still asks"
+            )
+            assert (
+                all(url.startswith((serve.address(server), "data:")) for url in browser.asked)
+                and browser.said == []
+            )
         finally:
             browser.unhurry(hurry)
             server.shutdown()
             thread.join()
 
 
-def test_a_page_that_is_not_touched_any_more_says_so(browser: Any, tmp_path: Path, shots: Path) -> None:
+def test_a_page_that_is_not_touched_any_more_says_so(
+    browser: Any, tmp_path: Path, shots: Path
+) -> None:
     path = written(FAKE["running_study"](), tmp_path)
     hurry = browser.hurry(10)
     try:
         browser.open(path)
-        assert browser.ask("[document.getElementById('silent').hidden, document.getElementById('state').textContent]") == [
+        assert browser.ask(
+            "[document.getElementById('silent').hidden,"
+            " document.getElementById('state').textContent]"
+        ) == [
             True,
             "running",
         ]
         os.utime(path, (time.time() - 3 * 3600 - 600,) * 2)  # it was killed
-        browser.wait("document.getElementById('silent') && !document.getElementById('silent').hidden")
-        assert "for 3 h 10 min: it was stopped" in browser.ask("document.getElementById('silent').innerText")
-        assert browser.ask("document.getElementById('state').textContent") == "not heard of" and browser.said == []
+        browser.wait(
+            "document.getElementById('silent') && !document.getElementById('silent').hidden"
+        )
+        assert "for 3 h 10 min: it was stopped" in browser.ask(
+            "document.getElementById('silent').innerText"
+        )
+        assert (
+            browser.ask("document.getElementById('state').textContent") == "not heard of"
+            and browser.said == []
+        )
         browser.unhurry(hurry)
         browser.open(path)  # a picture of a page that is loaded anew meanwhile would never come
         browser.picture(shots / "silent.png")
         hurry = browser.hurry(10)
         browser.open(path)
         os.utime(path)  # it was only asleep
-        browser.wait("document.getElementById('silent') && document.getElementById('silent').hidden")
+        browser.wait(
+            "document.getElementById('silent') && document.getElementById('silent').hidden"
+        )
     finally:
         browser.unhurry(hurry)
         browser.open("about:blank")
 
 
-def test_a_page_on_disk_renews_itself_and_keeps_the_readers_place(browser: Any, tmp_path: Path) -> None:
+def test_a_page_on_disk_renews_itself_and_keeps_the_readers_place(
+    browser: Any, tmp_path: Path
+) -> None:
     study = FAKE["running_study"]()
     path = written(study, tmp_path)
     hurry = browser.hurry(10)
     try:
         browser.open(path)
-        browser.ask("document.getElementById('d-keys').open = true; scrollTo({top: 1200, behavior: 'instant'})")
+        browser.ask(
+            "document.getElementById('d-keys').open = true; scrollTo({top: 1200, behavior:"
+            " 'instant'})"
+        )
         study["progress"]["done"] = 10
         written(study, tmp_path)
-        browser.wait("document.querySelector('progress') && document.querySelector('progress').value === 10")
         browser.wait(
-            "document.readyState === 'complete' && document.getElementById('d-keys').open && Math.abs(scrollY - 1200) < 2"
+            "document.querySelector('progress') && document.querySelector('progress').value === 10"
+        )
+        browser.wait(
+            "document.readyState === 'complete' && document.getElementById('d-keys').open &&"
+            " Math.abs(scrollY - 1200) < 2"
         )
     finally:
         browser.unhurry(hurry)

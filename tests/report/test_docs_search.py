@@ -1,4 +1,5 @@
-"""The site's search runs in a worker; opened as a file, a page gets a frame in its place, which answers as one."""
+"""The site's search runs in a worker; opened as a file, a page gets a frame in its place, which
+answers as one."""
 
 from pathlib import Path
 

@@ -46,7 +46,13 @@ def test_figures_parse_and_carry_title_and_description(study: StudyResult) -> No
     for drawn in figures:
         root = ET.fromstring(drawn)
         title, desc = root.find("title"), root.find("desc")
-        assert root.attrib["role"] == "img" and title is not None and desc is not None and title.text and desc.text
+        assert (
+            root.attrib["role"] == "img"
+            and title is not None
+            and desc is not None
+            and title.text
+            and desc.text
+        )
         assert root.attrib["aria-labelledby"] == f"{title.attrib['id']} {desc.attrib['id']}"
         idents.add(title.attrib["id"])
         assert "nan" not in drawn.lower() and "inf" not in "".join(drawn.split("<title")[0])
@@ -76,8 +82,12 @@ def test_a_worse_arm_lies_left_of_zero_when_higher_is_better(study: StudyResult)
     drawn = difference_figure.effects(study, study.primary)
     assert drawn is not None
     root = ET.fromstring(drawn)
-    zero = float(next(node for node in root.iter("line") if node.attrib["class"] == "zero").attrib["x1"])
-    dots = {node.attrib["class"].split()[1]: float(node.attrib["cx"]) for node in root.iter("circle")}
+    zero = float(
+        next(node for node in root.iter("line") if node.attrib["class"] == "zero").attrib["x1"]
+    )
+    dots = {
+        node.attrib["class"].split()[1]: float(node.attrib["cx"]) for node in root.iter("circle")
+    }
     assert dots["arm-1"] < zero < dots["arm-2"]  # short captions, Muon
 
 
@@ -98,7 +108,9 @@ def test_pairs_leave_out_a_seed_that_one_side_lacks() -> None:
 def test_axes_stay_finite_and_have_ticks(values: list[float]) -> None:
     axis = Axis.over(values, 0, 100, may_log=True)
     assert all(0 <= axis(value) <= 100 for value in values)
-    assert 2 <= len(axis.ticks()) <= 20 and all(-0.01 <= axis(tick) <= 100.01 for tick in axis.ticks())
+    assert 2 <= len(axis.ticks()) <= 20 and all(
+        -0.01 <= axis(tick) <= 100.01 for tick in axis.ticks()
+    )
 
 
 def test_there_is_no_figure_without_data() -> None:

@@ -30,24 +30,38 @@ NASTY = "<script>alert('x')</script>\"&|`[a](http://evil.example)"
 
 
 class Checker(HTMLParser):
-    """Collects what a page would load, checks that tags close in order and that images have alt texts."""
+    """Collects what a page would load, checks that tags close in order and that images have alt
+    texts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.open, self.links, self.ids, self.tags = list[str](), list[str](), list[str](), list[str]()
+        self.open, self.links, self.ids, self.tags = (
+            list[str](),
+            list[str](),
+            list[str](),
+            list[str](),
+        )
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = dict(attrs)
         self.tags.append(tag)
-        self.links += [values[name] or "" for name in ("src", "href", "action", "srcset", "data") if name in values]
+        self.links += [
+            values[name] or ""
+            for name in ("src", "href", "action", "srcset", "data")
+            if name in values
+        ]
         self.ids += [values["id"] or ""] if "id" in values else []
-        assert not [name for name, _ in attrs if name.startswith("on")], f"a script in an attribute of {tag}"
+        assert not [name for name, _ in attrs if name.startswith("on")], (
+            f"a script in an attribute of {tag}"
+        )
         assert tag != "img" or values.get("alt"), "an image without alt text"
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag, f"</{tag}> does not close what is open: {self.open[-3:]}"
+        assert self.open and self.open.pop() == tag, (
+            f"</{tag}> does not close what is open: {self.open[-3:]}"
+        )
 
 
 def check(text: str) -> Checker:
@@ -55,10 +69,16 @@ def check(text: str) -> Checker:
     checker.feed(text)
     checker.close()
     assert not checker.open, f"never closed: {checker.open}"
-    assert all(link.startswith(("data:", "#")) for link in checker.links), "the page would load something"
-    assert {link[1:] for link in checker.links if link.startswith("#")} <= set(checker.ids), "a link leads nowhere"
+    assert all(link.startswith(("data:", "#")) for link in checker.links), (
+        "the page would load something"
+    )
+    assert {link[1:] for link in checker.links if link.startswith("#")} <= set(checker.ids), (
+        "a link leads nowhere"
+    )
     assert len(checker.ids) == len(set(checker.ids)), "an id stands twice"
-    assert checker.tags.count("script") == ('data-state="running"' in text), "a script that is not the live page's own"
+    assert checker.tags.count("script") == ('data-state="running"' in text), (
+        "a script that is not the live page's own"
+    )
     assert "@import" not in text and "url(" not in text
     return checker
 
@@ -74,7 +94,16 @@ def test_the_page_is_whole_and_self_contained() -> None:
     assert 'http-equiv="refresh"' not in text and "<progress" not in text
     assert "Short captions are worse: attribute accuracy" in text
     assert len(text.encode()) < 3_000_000
-    for part in ("answer", "pictures", "levers", "curves", "noise", "metrics", "remarks", "reproduce"):
+    for part in (
+        "answer",
+        "pictures",
+        "levers",
+        "curves",
+        "noise",
+        "metrics",
+        "remarks",
+        "reproduce",
+    ):
         assert part in checker.ids
 
 
@@ -92,10 +121,22 @@ def test_a_running_study_renews_itself_and_shows_what_is_there() -> None:
 
 def every_text(node: Any, change: Callable[[str], str]) -> Any:
     """The same tree with every free text changed; names that refer to each other stay."""
-    fixed = {"name", "arm", "metric", "state", "better", "primary_metric", "images", "reference", "verdict"}
+    fixed = {
+        "name",
+        "arm",
+        "metric",
+        "state",
+        "better",
+        "primary_metric",
+        "images",
+        "reference",
+        "verdict",
+    }
     if isinstance(node, dict):
         return {
-            key: value if key in fixed and not isinstance(value, dict) else every_text(value, change)
+            key: value
+            if key in fixed and not isinstance(value, dict)
+            else every_text(value, change)
             for key, value in node.items()
         }
     if isinstance(node, list):
@@ -145,7 +186,9 @@ def no_cells(study: dict[str, Any]) -> None:
 
 
 def not_a_number(study: dict[str, Any]) -> None:
-    study["effects"][0].update(mean=float("nan"), low=None, high=None, correlation=None, p_adjusted=None)
+    study["effects"][0].update(
+        mean=float("nan"), low=None, high=None, correlation=None, p_adjusted=None
+    )
     for cell in study["arms"][1]["cells"]:
         cell["final"] = {"frechet": float("inf")}
         cell["curve"] = [{"images": 1, "seconds": None, "flops": None, "values": {"frechet": None}}]
@@ -160,12 +203,23 @@ def no_prompts(study: dict[str, Any]) -> None:
     study["grids"] = {"prompts": [], "arms": [], "reference": None}
 
 
-SPOILED = [none, failed_arm, one_failed_seed, only_baseline, no_cells, not_a_number, few_pictures, no_prompts]
+SPOILED = [
+    none,
+    failed_arm,
+    one_failed_seed,
+    only_baseline,
+    no_cells,
+    not_a_number,
+    few_pictures,
+    no_prompts,
+]
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "running"])
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
-def test_missing_pieces_leave_the_rest(spoil: Callable[[dict[str, Any]], None], state: str, tmp_path: Path) -> None:
+def test_missing_pieces_leave_the_rest(
+    spoil: Callable[[dict[str, Any]], None], state: str, tmp_path: Path
+) -> None:
     study = FAKE["fake_study"]()
     study["state"] = state
     spoil(study)
@@ -185,9 +239,17 @@ def test_write_makes_four_files_that_agree(tmp_path: Path) -> None:
     result = StudyResult.model_validate(FAKE["fake_study"]())
     path = page.write(result, tmp_path / "new")
     assert path.name == "report.html" and path.read_text("utf-8") == page.render(result)
-    assert {file.name for file in path.parent.iterdir()} == {"report.html", "report.json", "report.md", "effects.csv"}
+    assert {file.name for file in path.parent.iterdir()} == {
+        "report.html",
+        "report.json",
+        "report.md",
+        "effects.csv",
+    }
     assert page.read(path.with_name("report.json")) == result
-    json.loads(path.with_name("report.json").read_text("utf-8"), parse_constant=lambda name: pytest.fail(name))
+    json.loads(
+        path.with_name("report.json").read_text("utf-8"),
+        parse_constant=lambda name: pytest.fail(name),
+    )
     rows = list(csv.DictReader(io.StringIO(path.with_name("effects.csv").read_text("utf-8"))))
     assert len(rows) == 4 * 3
     row = next(row for row in rows if row["arm"] == "muon" and row["metric"] == "frechet")
@@ -196,7 +258,9 @@ def test_write_makes_four_files_that_agree(tmp_path: Path) -> None:
     assert float(row["seed_3"]) == result.arms[2].finals("frechet")[3]
 
 
-def test_a_failed_write_leaves_the_old_page_and_no_rubbish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_page_and_no_rubbish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = StudyResult.model_validate(FAKE["fake_study"]())
     page.write(result, tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -220,7 +284,9 @@ def test_csv_and_markdown_take_text_as_text() -> None:
     assert "'=HYPERLINK(1)" in labels
     text = markdown_text.markdown(result)
     assert r"a\|b \<b\>\[x\](y)" in text and "``` `` tick ```" in text
-    width = {len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")}
+    width = {
+        len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("| ")
+    }
     assert width == {10, 5, 7}  # ranking and comparisons, all metrics, noise
 
 
@@ -243,7 +309,9 @@ def test_a_page_is_quick_enough_to_be_live() -> None:
 def test_other_things_held_equal_are_told_beside_the_headline() -> None:
     study = FAKE["fake_study"]()
     muon = next(row for row in study["effects"] if row["arm"] == "muon")
-    study["effects"].append({**muon, "unit": "seconds", "mean": -0.01, "low": -0.02, "high": 0.0, "verdict": "worse"})
+    study["effects"].append(
+        {**muon, "unit": "seconds", "mean": -0.01, "low": -0.02, "high": 0.0, "verdict": "worse"}
+    )
     text = render(study).replace(page.NO_BREAK, " ")
     assert "At equal time: worse, −0.010 [−0.020, 0.000]" in text and "Muon is better: " in text
 
@@ -262,7 +330,11 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_contrast_reaches_aa(scheme: int) -> None:
     style = resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")
-    palette = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]))
+    palette = dict(
+        re.findall(
+            r"--([\w-]+): (#[0-9a-f]{6})", re.findall(r":root \{(.*?)\}", style, re.S)[scheme]
+        )
+    )
     for back in ("page", "card", "band"):
         for ink in ("ink", "soft", "link", "good", "bad"):
             assert contrast(palette[ink], palette[back]) >= 4.5, (ink, back)

@@ -44,7 +44,9 @@ def test_the_fake_study_passes_through_json_unchanged(study: dict[str, Any]) -> 
         ("progress",),
     ],
 )
-def test_an_unknown_field_is_an_error_wherever_it_stands(study: dict[str, Any], place: tuple[Any, ...]) -> None:
+def test_an_unknown_field_is_an_error_wherever_it_stands(
+    study: dict[str, Any], place: tuple[Any, ...]
+) -> None:
     node: Any = study
     for step in place:
         node = node[step]
@@ -82,7 +84,12 @@ def test_names_must_agree(study: dict[str, Any], spoil: Any, message: str) -> No
 
 @pytest.mark.parametrize(
     "source",
-    ["http://example.org/x.png", "data:image/svg+xml;base64,PHN2Zz4=", 'data:image/png;base64,AAAA" onerror="x', "x.png"],
+    [
+        "http://example.org/x.png",
+        "data:image/svg+xml;base64,PHN2Zz4=",
+        'data:image/png;base64,AAAA" onerror="x',
+        "x.png",
+    ],
 )
 def test_a_picture_is_inline_png_or_an_error(study: dict[str, Any], source: str) -> None:
     study["grids"]["reference"][0] = source
@@ -104,12 +111,20 @@ def test_the_headline_is_the_comparison_at_equal_images(study: dict[str, Any]) -
     assert effect is not None and effect.unit == "images" and effect.mean != 9.0
 
 
-def test_a_result_written_before_findings_had_one_record_opens_and_keeps_all_it_said(tmp_path: Path) -> None:
-    """The file was written by the release before: claims, changes, sweeps, fronts, probes, scales and trends in it."""
+def test_a_result_written_before_findings_had_one_record_opens_and_keeps_all_it_said(
+    tmp_path: Path,
+) -> None:
+    """The file was written by the release before: claims, changes, sweeps, fronts, probes, scales
+    and trends in it."""
     old = Path(__file__).with_name("report_before_findings.json")
     result = page.read(old)
     assert {change.path for change in result.arms[1].diff} == {"optim.kind", "optim.matrix_lr"}
-    assert result.arms[1].claims[0].verdict == "replicated" and result.sweeps and result.probes and result.pareto
+    assert (
+        result.arms[1].claims[0].verdict == "replicated"
+        and result.sweeps
+        and result.probes
+        and result.pareto
+    )
     page.write(result, tmp_path)
     assert _holds(json.loads((tmp_path / "report.json").read_bytes()), json.loads(old.read_bytes()))
 
@@ -117,14 +132,18 @@ def test_a_result_written_before_findings_had_one_record_opens_and_keeps_all_it_
 def _holds(new: Any, old: Any) -> bool:
     """Everything of the old file stands in the new one, unchanged; later releases may say more."""
     if isinstance(old, dict):
-        return isinstance(new, dict) and all(name in new and _holds(new[name], value) for name, value in old.items())
+        return isinstance(new, dict) and all(
+            name in new and _holds(new[name], value) for name, value in old.items()
+        )
     if isinstance(old, list):
         return len(new) == len(old) and all(map(_holds, new, old))
     return bool(new == old)
 
 
 def test_an_effect_of_the_statistics_is_written_without_its_pairs(study: dict[str, Any]) -> None:
-    paired = paired_effect({0: 1.0, 1: 2.0}, {0: 2.0, 1: 2.5}, name="muon", metric="frechet", unit="images")
+    paired = paired_effect(
+        {0: 1.0, 1: 2.0}, {0: 2.0, 1: 2.5}, name="muon", metric="frechet", unit="images"
+    )
     result = StudyResult.model_validate({**study, "effects": [paired]})
     written = json.loads(result.model_dump_json())["effects"][0]
     assert list(written) == list(Effect.model_fields) == list(paired.model_dump())

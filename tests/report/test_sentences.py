@@ -44,19 +44,31 @@ def test_change(mean: float | None, low: float | None, high: float | None, expec
 
 @pytest.mark.parametrize(
     "value, expected",
-    [(0.02, "0.02"), (20.93, "20.9"), (0.000914, "0.000914"), (0.0, "0"), (-3.0, "−3"), (100.0, "100"), (None, "–")],
+    [
+        (0.02, "0.02"),
+        (20.93, "20.9"),
+        (0.000914, "0.000914"),
+        (0.0, "0"),
+        (-3.0, "−3"),
+        (100.0, "100"),
+        (None, "–"),
+    ],
 )
 def test_plain(value: float | None, expected: str) -> None:
     assert number.plain(value) == expected
 
 
-@pytest.mark.parametrize("value, expected", [(20_000, "20k"), (1.5e6, "1.5M"), (3e15, "3e15"), (-0.25, "−0.25"), (0, "0")])
+@pytest.mark.parametrize(
+    "value, expected",
+    [(20_000, "20k"), (1.5e6, "1.5M"), (3e15, "3e15"), (-0.25, "−0.25"), (0, "0")],
+)
 def test_short(value: float, expected: str) -> None:
     assert number.short(value) == expected
 
 
 @pytest.mark.parametrize(
-    "seconds, expected", [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"), (-3, "0 s")]
+    "seconds, expected",
+    [(8, "8 s"), (421, "7 min 1 s"), (1200, "20 min"), (7260, "2 h 1 min"), (-3, "0 s")],
 )
 def test_duration(seconds: float, expected: str) -> None:
     assert number.duration(seconds) == expected
@@ -65,13 +77,20 @@ def test_duration(seconds: float, expected: str) -> None:
 def test_the_answer_of_the_brief() -> None:
     result = study_with(mean=-0.21, low=-0.25, high=-0.17, n=6, p_adjusted=0.03, verdict="worse")
     text = sentences.answer(result, result.arms[1])
-    assert text == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
+    assert (
+        text
+        == "Short captions are worse: attribute accuracy −0.21 [−0.25, −0.17], 6 pairs, p 0.03."
+    )
 
 
 def test_too_few_pairs_are_never_hidden() -> None:
     result = study_with(n=5, p_adjusted=0.0625, verdict="inconclusive")
-    assert "5 pairs cannot be decided (p ≥ 0.062): one more seed can" in sentences.answer(result, result.arms[1])
-    assert not any("cannot be decided" in sentence for sentence in certainty.trust(result, result.effects[0])), "said twice"
+    assert "5 pairs cannot be decided (p ≥ 0.062): one more seed can" in sentences.answer(
+        result, result.arms[1]
+    )
+    assert not any(
+        "cannot be decided" in sentence for sentence in certainty.trust(result, result.effects[0])
+    ), "said twice"
     six = study_with(n=6, verdict="inconclusive")
     assert "cannot be decided" not in sentences.answer(six, six.arms[1])
 
@@ -81,7 +100,9 @@ def test_too_few_seeds_are_told_beside_the_headline(seeds: int, expected: str) -
     study = FAKE["fake_study"]()
     study["plan"]["seeds"] = list(range(seeds))
     result = StudyResult.model_validate(study)
-    assert (expected in certainty.visible(result)) and ("whatever is found" in render(result)) == bool(expected)
+    assert (expected in certainty.visible(result)) and (
+        "whatever is found" in render(result)
+    ) == bool(expected)
 
 
 def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None:
@@ -99,7 +120,8 @@ def test_a_target_that_is_not_reached_is_told_once_and_with_its_metric() -> None
     study["time_to_target"] = [{**row, "unit": unit} for unit in ("images", "time", "flops")]
     result = StudyResult.model_validate(study)
     assert sentences.targets(result, result.arms[1]) == [
-        "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images, time or FLOPs."
+        "0 of 6 seeds reach attribute accuracy 0.5, where the baseline ends, counted in images,"
+        " time or FLOPs."
     ]
 
 
@@ -126,7 +148,8 @@ def test_every_verdict_gets_a_sentence_even_an_unknown_one() -> None:
 
 
 def claimed_study(**change: Any) -> StudyResult:
-    """Muon, better on the primary metric, with one published claim about FID that our Fréchet distance does not show."""
+    """Muon, better on the primary metric, with one published claim about FID that our Fréchet
+    distance does not show."""
     study = FAKE["fake_study"]()
     (muon,) = (arm for arm in study["arms"] if arm["name"] == "muon")
     muon["claims"] = [
@@ -157,24 +180,34 @@ def test_a_claim_says_which_metric_it_is_about_and_what_was_seen_on_it() -> None
     result = claimed_study()
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
     sentence = claim_sentences.seen_of(result, muon, muon.claims[0])
-    assert sentence == (
-        "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: in the same setting, "
-        "not the direction that was claimed. The ranking asks another metric, attribute accuracy, on which Muon is better."
+    assert (
+        sentence
+        == "Our Fréchet distance stands for FID (lower is better): +1.20 [+0.90, +1.50], worse: in"
+        " the same setting, not the direction that was claimed. The ranking asks another metric,"
+        " attribute accuracy, on which Muon is better."
     )
 
 
 def test_a_claim_about_a_metric_that_we_do_not_have_says_so() -> None:
     result = claimed_study(metric="human preference", seen="", verdict=None)
     (muon,) = (arm for arm in result.arms if arm.name == "muon")
-    assert claim_sentences.seen_of(result, muon, muon.claims[0]) == "No metric of this study stands for human preference."
+    assert (
+        claim_sentences.seen_of(result, muon, muon.claims[0])
+        == "No metric of this study stands for human preference."
+    )
 
 
 def test_what_can_be_seen_is_each_arms_own() -> None:
     study = FAKE["fake_study"]()
     for row, size in zip(
-        [row for row in study["effects"] if row["metric"] == "attribute_accuracy"], (0.103, 0.02, 0.05), strict=True
+        [row for row in study["effects"] if row["metric"] == "attribute_accuracy"],
+        (0.103, 0.02, 0.05),
+        strict=True,
     ):
         row["detectable"] = size
     result = StudyResult.model_validate(study)
     assert "0.020 to 0.10, depending on how much a lever scatters" in certainty.visible(result)
-    assert any("a true difference of 0.020 would" in sentence for sentence in certainty.trust(result, result.effects[3]))
+    assert any(
+        "a true difference of 0.020 would" in sentence
+        for sentence in certainty.trust(result, result.effects[3])
+    )

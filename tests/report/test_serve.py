@@ -34,7 +34,9 @@ def server(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
         thread.join()
 
 
-def get(server: ThreadingHTTPServer, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str]:
+def get(
+    server: ThreadingHTTPServer, path: str, method: str = "GET", host: str | None = None
+) -> tuple[int, str]:
     connection = http.client.HTTPConnection(serve.HOST, server.server_address[1], timeout=5)
     connection.putrequest(method, path, skip_host=True)
     connection.putheader("Host", host or f"localhost:{server.server_address[1]}")
@@ -50,7 +52,10 @@ def test_it_binds_loopback(server: ThreadingHTTPServer) -> None:
     assert serve.address(server) == f"http://127.0.0.1:{server.server_address[1]}/"
 
 
-@pytest.mark.parametrize("path, body", [("/", "the page"), ("/report.html?x=1", "the page"), ("/deep/a%20b.txt", "inside")])
+@pytest.mark.parametrize(
+    "path, body",
+    [("/", "the page"), ("/report.html?x=1", "the page"), ("/deep/a%20b.txt", "inside")],
+)
 def test_it_serves_what_is_inside(server: ThreadingHTTPServer, path: str, body: str) -> None:
     assert get(server, path) == (200, body)
 
@@ -121,9 +126,14 @@ def test_a_request_that_is_never_finished_is_let_go(
     assert capfd.readouterr().err == ""
 
 
-def test_a_request_that_comes_byte_by_byte_is_let_go(server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_comes_byte_by_byte_is_let_go(
+    server: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve.Handler, "timeout", 0.5)
-    with asked(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ") as connection, pytest.raises(OSError):
+    with (
+        asked(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ") as connection,
+        pytest.raises(OSError),
+    ):
         for _ in range(40):  # twice a second would do for the socket's own patience
             connection.sendall(b"x")
             time.sleep(0.1)

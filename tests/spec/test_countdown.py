@@ -1,4 +1,5 @@
-"""A time left that does not jump: on made-up sequences where reckoning from the last numbers does."""
+"""A time left that does not jump: on made-up sequences where reckoning from the last numbers
+does."""
 
 import re
 import time
@@ -11,11 +12,16 @@ from fulcrum.spec.progress import Countdown, Tally
 
 def jumps(told, passed):
     """How far each value is from the one before it, run down by the clock; as a share of that."""
-    return [abs(now - (before - passed)) / before for before, now in zip(told, told[1:], strict=False) if before > 60]
+    return [
+        abs(now - (before - passed)) / before
+        for before, now in zip(told, told[1:], strict=False)
+        if before > 60
+    ]
 
 
 def test_a_machine_that_is_slow_for_a_while_does_not_make_it_jump():
-    """20 minutes of work, told every 15 s; from 4 to 6 minutes another job takes two thirds of the machine."""
+    """20 minutes of work, told every 15 s; from 4 to 6 minutes another job takes two thirds of the
+    machine."""
     speeds = [1 / 3 if 240 <= second < 360 else 1.0 for second in range(0, 1300, 15)]
     done, reckoned, countdown, told = 0.0, [], Countdown(), []
     for number, speed in enumerate(speeds):
@@ -32,12 +38,18 @@ def test_a_first_reckoning_that_was_wrong_is_left_before_half_of_the_time():
     countdown, told = Countdown(), []
     for second in range(0, 600, 15):
         told.append(countdown.tell(3000.0 if second < 15 else 600.0 - second, second))
-    assert max(jumps(told, 15)) < 0.2 and told[20] == pytest.approx(300, rel=0.35) and told[-1] == pytest.approx(15, abs=15)
+    assert (
+        max(jumps(told, 15)) < 0.2
+        and told[20] == pytest.approx(300, rel=0.35)
+        and told[-1] == pytest.approx(15, abs=15)
+    )
 
 
 def test_without_news_it_runs_down_with_the_clock():
     countdown = Countdown()
-    assert [countdown.tell(100.0 - second, second) for second in (0.0, 30.0, 60.0)] == pytest.approx([100.0, 70.0, 40.0])
+    assert [
+        countdown.tell(100.0 - second, second) for second in (0.0, 30.0, 60.0)
+    ] == pytest.approx([100.0, 70.0, 40.0])
     assert countdown.tell(0.0, 1000.0) == pytest.approx(0.0, abs=1e-9)
 
 
@@ -75,7 +87,9 @@ def test_a_tally_speaks_less_often_the_longer_it_takes_and_does_not_jump(passing
     )
     assert len(lines) < 3_400 / 15 + 60
     told = [seconds(line) for line in lines[1:]]
-    assert all(after < before * 1.01 for before, after in zip(told, told[1:], strict=False)), "it only runs down"
+    assert all(after < before * 1.01 for before, after in zip(told, told[1:], strict=False)), (
+        "it only runs down"
+    )
 
 
 def seconds(line):
@@ -107,7 +121,8 @@ def test_work_that_nobody_can_count_is_named_when_it_takes_long(monkeypatch):
 
 
 def test_what_comes_before_the_first_piece_is_no_measure_of_the_rest(passing):
-    """An import that filled its pipeline for a minute said four hours for the 270 pictures that then took a minute."""
+    """An import that filled its pipeline for a minute said four hours for the 270 pictures that
+    then took a minute."""
     lines = []
     tally = Tally("imported", 271, lines.append)
     passing(55.0)

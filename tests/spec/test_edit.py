@@ -43,13 +43,16 @@ def test_diff_names_a_replaced_filler_once():
 
     changes = diff(spark(), put(spark(), "optim.rule", MuonRule()))
     assert [change.path for change in changes] == ["optim.rule"]
-    assert changes[0].before.startswith("adamw(") and changes[0].after == str(MuonRule())  # with its settings
+    # with its settings
+    assert changes[0].before.startswith("adamw(") and changes[0].after == str(MuonRule())
 
 
 def test_two_fillers_of_one_kind_are_told_apart():
     from fulcrum.training.model.fillers import Carry
 
-    before, after = (put(spark(), "model.route", Carry(start=1, end=-1, drop=drop)) for drop in (0.5, 0.75))
+    before, after = (
+        put(spark(), "model.route", Carry(start=1, end=-1, drop=drop)) for drop in (0.5, 0.75)
+    )
     assert diff(spark(), before)[0].after != diff(spark(), after)[0].after
     assert [change.path for change in diff(before, after)] == ["model.route.drop"]
 

@@ -1,4 +1,5 @@
-"""What a hint tells to install: it must be the Python that runs, and the clone where there is one."""
+"""What a hint tells to install: it must be the Python that runs, and the clone where there is
+one."""
 
 import re
 import shlex
@@ -48,8 +49,18 @@ def test_a_copy_among_the_installed_packages_is_asked_for_by_name(bare, monkeypa
 def test_every_hint_asks_here_and_names_a_group_that_there_is():
     import tomllib
 
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    code = {path: path.read_text() for path in (ROOT / "fulcrum").rglob("*.py") if path != Path(module.__file__)}
-    assert not [path for path, text in code.items() if re.search(r"pip install|fulcrum-lab\[", text)]
-    asked = {name for text in code.values() for name in re.findall(r"install_extra\([\"'](\w+)", text)}
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    code = {
+        path: path.read_text()
+        for path in (ROOT / "fulcrum").rglob("*.py")
+        if path != Path(module.__file__)
+    }
+    assert not [
+        path for path, text in code.items() if re.search(r"pip install|fulcrum-lab\[", text)
+    ]
+    asked = {
+        name for text in code.values() for name in re.findall(r"install_extra\([\"'](\w+)", text)
+    }
     assert {"datasets", "diffusers", "ray"} <= asked <= set(groups)

@@ -7,7 +7,11 @@ from fulcrum.spec.keyed import bits, key, uniform
 
 def test_known_answers_of_splitmix64():
     words = bits(np.zeros(1, np.uint64), 3)[0]
-    assert [hex(int(w)) for w in words] == ["0xe220a8397b1dcdaf", "0x6e789e6aa1b965f4", "0x6c45d188009454f"]
+    assert [hex(int(w)) for w in words] == [
+        "0xe220a8397b1dcdaf",
+        "0x6e789e6aa1b965f4",
+        "0x6c45d188009454f",
+    ]
 
 
 def test_a_key_depends_on_every_part_and_on_their_order():

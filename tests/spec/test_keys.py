@@ -1,6 +1,7 @@
 """The golden table of keys: a changed key means changed science, or a changed part that runs read.
 
-If a change is meant, raise SCIENCE where equal specs now train differently, and write the table anew:
+If a change is meant, raise SCIENCE where equal specs now train differently, and write the table
+anew:
     python tests/spec/test_keys.py
 """
 

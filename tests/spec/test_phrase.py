@@ -9,14 +9,21 @@ from fulcrum.spec.phrase import overridden, parse
 
 
 def test_levers_and_settings_reach_the_run():
-    phrase = parse("spark + muon + tread(drop=0.25, start=none)", CATALOG, ["optim.lr=2e-4", "flow.time=uniform"])
+    phrase = parse(
+        "spark + muon + tread(drop=0.25, start=none)",
+        CATALOG,
+        ["optim.lr=2e-4", "flow.time=uniform"],
+    )
     assert phrase.run.optim.lr == 2e-4 and phrase.run.optim.rule.kind == "muon"
     assert phrase.run.model.route.drop == 0.25 and phrase.run.flow.time.kind == "uniform"
     assert str(phrase) == "spark + muon + tread(drop=0.25)"
 
 
 def test_order_of_levers_does_not_matter():
-    one, other = parse("spark + muon + tread + sft_stage", CATALOG), parse("spark + sft_stage + tread + muon", CATALOG)
+    one, other = (
+        parse("spark + muon + tread + sft_stage", CATALOG),
+        parse("spark + sft_stage + tread + muon", CATALOG),
+    )
     assert one.run == other.run and key(one.run, 3) == key(other.run, 3)
 
 
@@ -89,14 +96,22 @@ def test_unknown_parts_in_plain_data_are_refused():
 
 def test_prx_settings_are_the_published_ones():
     run = parse("prx_256", CATALOG).run
-    assert (run.optim.lr, run.optim.clip, run.optim.rule.eps, run.budget.batch) == (1e-4, 0.2, 1e-15, 256)
+    assert (run.optim.lr, run.optim.clip, run.optim.rule.eps, run.budget.batch) == (
+        1e-4,
+        0.2,
+        1e-15,
+        256,
+    )
     assert get(parse("prx_pixels_1024", CATALOG).run, "flow.time.shift") == 3.0
 
 
 @pytest.mark.parametrize(
     ("phrase", "says"),
     [
-        ("spark + repa(weight=1e30)", "weight: must be greater than 0 and at most 1,000, found 1e+30"),
+        (
+            "spark + repa(weight=1e30)",
+            "weight: must be greater than 0 and at most 1,000, found 1e+30",
+        ),
         ("spark + contrastive_flow(weight=3)", "greater than 0 and less than 1, found 3"),
         ("spark + muon(lr_ratio=1e9)", "at most 1,000, found"),
         ("spark + repa(schedule=often)", "should be 'constant' or 'cosine', found 'often'"),
@@ -143,7 +158,9 @@ def test_an_error_about_stages_can_be_read():
     """It told every stage with all settings of its pictures before it said what was wrong."""
     with pytest.raises(BadInput) as refused:
         parse("spark + sft_stage(start=0.3) + synthetic_then_real(until=0.6)", CATALOG)
-    assert "two values at the same time" in str(refused.value) and "During(" not in str(refused.value)
+    assert "two values at the same time" in str(refused.value) and "During(" not in str(
+        refused.value
+    )
     assert len(str(refused.value)) < 300, str(refused.value)
 
 
@@ -172,9 +189,14 @@ def test_a_setting_that_another_one_undoes_is_told():
     for settings, says in (
         (("optim.lr=1e-3", "optim.lr=2e-3"), "'optim.lr' is set twice"),
         (("optim.lr=1e-3", "optim.clip=1", " optim.lr = 1e-3"), "'optim.lr' is set twice"),
-        (("flow.time.shift=2", "flow.time=uniform"), "'flow.time.shift' is set, and then all of 'flow.time'"),
+        (
+            ("flow.time.shift=2", "flow.time=uniform"),
+            "'flow.time.shift' is set, and then all of 'flow.time'",
+        ),
     ):
         (told,) = overridden(settings)
         assert says in told
     assert not list(overridden(("flow.time=uniform", "flow.time.shift=2", "flow.time_of_day=1")))
-    assert parse("spark", CATALOG, ["optim.lr=1e-3", "optim.lr=2e-3"]).run.optim.lr == 2e-3, "the last one counts"
+    assert parse("spark", CATALOG, ["optim.lr=1e-3", "optim.lr=2e-3"]).run.optim.lr == 2e-3, (
+        "the last one counts"
+    )

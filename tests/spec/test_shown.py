@@ -5,7 +5,8 @@ from fulcrum.spec.errors import inert, shown, shown_lines
 
 def test_what_a_terminal_would_obey_is_escaped():
     assert shown("a\x1b[2Jb\rc\x07\x9b31m") == "a\\x1b[2Jb\\rc\\x07\\x9b31m"
-    assert shown("up\u202edown\udcff\n") == "up\\u202edown\\udcff\\n"  # turned text, a byte that is no text
+    # turned text, a byte that is no text
+    assert shown("up\u202edown\udcff\n") == "up\\u202edown\\udcff\\n"
     assert shown("Zwölf 日本 🐱 · plain") == "Zwölf 日本 🐱 · plain"
 
 

@@ -23,7 +23,9 @@ FORMER = [
     "Start",
     "Guide",
 ]
-SEAMS = [record for name, record in vars(slots).items() if name.endswith("Filler") and name != "Filler"]
+SEAMS = [
+    record for name, record in vars(slots).items() if name.endswith("Filler") and name != "Filler"
+]
 
 
 @pytest.mark.parametrize("name", FORMER)

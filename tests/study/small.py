@@ -8,7 +8,9 @@ from fulcrum.measure.preview import hashes
 from fulcrum.studies.plan import Plan
 
 PIXEL = (
-    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5Erk"
+    "Jggg=="
 )
 
 SMALL = (
@@ -79,7 +81,9 @@ def cells_of(values, metric, better="higher"):
     card = {"metric": metric, "better": better, "estimator": "", "interval": "", "n": 64}
     return {
         arm: {
-            seed: {"metrics": {metric: {"value": float(value), "low": 0.0, "high": 1.0, "card": card}}}
+            seed: {
+                "metrics": {metric: {"value": float(value), "low": 0.0, "high": 1.0, "card": card}}
+            }
             for seed, value in enumerate(per_seed)
         }
         for arm, per_seed in values.items()
@@ -87,18 +91,34 @@ def cells_of(values, metric, better="higher"):
 
 
 def finish_cell(out, cell, how, values, level=1.0):
-    """The files that a finished cell leaves, but for its weights, with these values of the metrics."""
+    """The files that a finished cell leaves, but for its weights, with these values of the
+    metrics."""
     folder = out / cell.key
     folder.mkdir(parents=True, exist_ok=True)
-    card = {"better": "higher", "estimator": "as usual", "interval": "as usual", "n": 512, "prompts": "abc"}
+    card = {
+        "better": "higher",
+        "estimator": "as usual",
+        "interval": "as usual",
+        "n": 512,
+        "prompts": "abc",
+    }
     metrics = {
         name: {"value": float(value), "low": 0.0, "high": 9.0, "card": {"metric": name, **card}}
         for name, value in values.items()
     }
-    result = {"run": str(folder), "key": cell.key, "phrase": cell.phrase, "weights_sha256": cell.key, "images": 48}
+    result = {
+        "run": str(folder),
+        "key": cell.key,
+        "phrase": cell.phrase,
+        "weights_sha256": cell.key,
+        "images": 48,
+    }
     result |= {"seconds": 1.0, "images_per_second": 48.0}
     losses = [{"images": 80 * k, "loss": 1.0 / k, "seconds": k} for k in range(1, 41)]
-    held_out = [{"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []} for k in range(1, 7)]
+    held_out = [
+        {"images": 8 * k, "seconds": k, "validation_loss": level / k, "bins": []}
+        for k in range(1, 7)
+    ]
     (folder / "result.json").write_text(json.dumps(result))
     (folder / "record.jsonl").write_text("".join(json.dumps(line) + "\n" for line in losses))
     (folder / "curve.jsonl").write_text("".join(json.dumps(line) + "\n" for line in held_out))

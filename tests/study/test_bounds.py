@@ -9,7 +9,8 @@ from fulcrum.studies.plan_file import load
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("seeds = [0, 18446744073709551616]", "at most"),  # 2^64: its draws would be those of seed 0
+        # 2^64: its draws would be those of seed 0
+        ("seeds = [0, 18446744073709551616]", "at most"),
         ("seeds = [-1, 0]", "at least 0"),
         ("seeds = [0, 1]\nthreads = 100000", "at most 1,024"),
     ],

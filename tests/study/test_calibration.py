@@ -1,4 +1,5 @@
-"""Calibration on simulated studies with known truth: at least 2,000 of each case, the engine's own rules throughout."""
+"""Calibration on simulated studies with known truth: at least 2,000 of each case, the engine's own
+rules throughout."""
 
 import math
 
@@ -22,10 +23,16 @@ def test_many_studies_at_once_are_judged_as_one_study_is():
     together = judge_now(differences)
     for k, study in enumerate(differences):
         effects = [
-            paired_effect({seed: 0.0 for seed in range(8)}, {seed: d for seed, d in enumerate(column) if np.isfinite(d)},
-                          name=str(arm), metric="m", planned=8, failed=int(np.isnan(column).sum()))
+            paired_effect(
+                {seed: 0.0 for seed in range(8)},
+                {seed: d for seed, d in enumerate(column) if np.isfinite(d)},
+                name=str(arm),
+                metric="m",
+                planned=8,
+                failed=int(np.isnan(column).sum()),
+            )
             for arm, column in enumerate(study.T)
-        ]  # fmt: skip
+        ]
         for row in judge(effects, better="higher", smallest_effect=0.0):
             arm = int(row.arm)
             assert together.decided[k, arm] == {"better": 1, "worse": -1}.get(row.verdict, 0)
@@ -38,24 +45,36 @@ def name(case):
 
 
 def hold(case, limit=LIMIT):
-    """Coverage, family error, power against the rule of before, and the flattery of being picked."""
+    """Coverage, family error, power against the rule of before, and the flattery of being
+    picked."""
     before, now = measure(case, STUDIES).values()
     if case.noise == "one-sided":  # what sign flips cannot do, as the docstring of `rank` says
         assert now.family_error > 0.055
         return
     assert abs(now.coverage - 0.95) <= (0.03 if "fail" in case.noise else 0.025)
-    shared_skew = 0.015 if case.noise == "skewed" else 0.0  # all arms share the baseline's: .058 with 25 arms, 8 pairs
+    # all arms share the baseline's: .058 with 25 arms, 8 pairs
+    shared_skew = 0.015 if case.noise == "skewed" else 0.0
     assert now.family_error <= limit + shared_skew
     if case.noise != "worst fail":  # survivors make no arm better, whatever its effect
         assert all(new >= old - 0.03 for old, new in zip(before.power, now.power, strict=True))
     if case.pairs < 6:
         assert now.power == (0.0, 0.0)
     else:
-        assert math.isnan(now.exaggeration) or now.exaggeration <= 1.75  # few are picked at half a margin: loose here
+        # few are picked at half a margin: loose here
+        assert math.isnan(now.exaggeration) or now.exaggeration <= 1.75
 
 
-SMALL = [Case("normal", 1, 6), Case("normal", 3, 8), Case("heavy", 10, 8), Case("skewed", 3, 6), Case("unequal", 25, 6),
-         Case("normal", 3, 3), Case("unequal", 3, 12), Case("others fail", 3, 8), Case("worst fail", 3, 8)]  # fmt: skip
+SMALL = [
+    Case("normal", 1, 6),
+    Case("normal", 3, 8),
+    Case("heavy", 10, 8),
+    Case("skewed", 3, 6),
+    Case("unequal", 25, 6),
+    Case("normal", 3, 3),
+    Case("unequal", 3, 12),
+    Case("others fail", 3, 8),
+    Case("worst fail", 3, 8),
+]
 
 
 @pytest.mark.parametrize("case", SMALL, ids=name)
@@ -72,7 +91,10 @@ def test_the_whole_calibration(case):
 def test_25_arms_with_eight_pairs_of_unequal_noise():
     """.36 and .74 before; half and nine tenths were asked for, with a family error within 0.05."""
     case = Case("unequal", 25, 8)
-    small, large = (float((judge_now(draw(case, effect, 4000)).decided[:, 0] > 0).mean()) for effect in (1.4, 2.0))
+    small, large = (
+        float((judge_now(draw(case, effect, 4000)).decided[:, 0] > 0).mean())
+        for effect in (1.4, 2.0)
+    )
     assert small >= 0.5 and large >= 0.9
     alarms = judge_now(draw(case, 0.0, 4000)).decided.any(axis=1).mean()
     assert alarms <= 0.05 + 2.5 * math.sqrt(0.05 * 0.95 / 4000)
@@ -90,9 +112,13 @@ def test_a_picked_effect_is_not_told_at_three_times_its_size(noise):
 
 
 def test_a_failed_cell_of_one_arm_does_not_silence_the_others():
-    """One cell in ten of the other arms failed: before, a seed that any arm lacked was lost to all."""
+    """One cell in ten of the other arms failed: before, a seed that any arm lacked was lost to
+    all."""
     differences = draw(Case("others fail", 10, 10), 2.0, STUDIES)
-    before, now = (float((judged(differences).decided[:, 0] > 0).mean()) for judged in (judge_before, judge_now))
+    before, now = (
+        float((judged(differences).decided[:, 0] > 0).mean())
+        for judged in (judge_before, judge_now)
+    )
     assert before <= 0.2 and now >= 0.95
 
 
@@ -121,7 +147,8 @@ def test_contrasts_cover_at_their_nominal_rate(design):
 
 
 def test_without_power_the_verdict_is_inconclusive():
-    """A third of a deviation at six pairs: hardly ever seen; five pairs reach nothing, however large the effect."""
+    """A third of a deviation at six pairs: hardly ever seen; five pairs reach nothing, however
+    large the effect."""
     assert (judge_now(draw(Case("normal", 1, 6), 0.23, STUDIES)).decided == 0).mean() >= 0.9
     assert (judge_now(draw(Case("normal", 1, 5), 9.0, STUDIES)).decided == 0).all()
     assert (judge_now(draw(Case("normal", 1, 6), 9.0, STUDIES)).decided == 1).mean() >= 0.95
@@ -152,7 +179,9 @@ def curves(seed, kind, n=6, sd=0.01):
 def stopped(differences):
     """Share of studies that end the arm at any evaluation before the last."""
     points = range(1, len(SHARES) + 1)
-    return np.mean([any(hopeless(SHARES[:k], one[:, :k], "lower") for k in points) for one in differences])
+    return np.mean(
+        [any(hopeless(SHARES[:k], one[:, :k], "lower") for k in points) for one in differences]
+    )
 
 
 @pytest.mark.parametrize("kind", ["crossing", "late", "log crossing"])
@@ -173,22 +202,29 @@ def test_an_arm_that_is_worse_and_stays_so_is_stopped(kind):
 
 @pytest.mark.parametrize("decay", [0.5, 0.2])
 def test_an_arm_that_turns_when_the_rate_decays_is_not_stopped(decay):
-    """Worse by a constant until the rate decays, better in the end: the guard stopped every such arm at the third point,
-    as it did not know of the decay. An arm that stays worse is still stopped, where enough points lie in the decay."""
+    """Worse by a constant until the rate decays, better in the end: the guard stopped every such
+    arm at the third point, as it did not know of the decay. An arm that stays worse is still
+    stopped, where enough points lie in the decay."""
     shares = np.arange(1, 10) / 10
     turned = np.clip((shares - (1 - decay)) / decay, 0, 1)
     rng = np.random.default_rng(12)
-    noise = 0.01 * rng.standard_normal((1000, 6, 1)) + 0.005 * rng.standard_normal((1000, 6, len(shares)))
+    noise = 0.01 * rng.standard_normal((1000, 6, 1)) + 0.005 * rng.standard_normal(
+        (1000, 6, len(shares))
+    )
 
     def ended(mean, decay):
         points = range(3, len(shares) + 1)
         return np.mean(
-            [any(hopeless(shares[:k], (one + mean)[:, :k], "lower", decay=decay) for k in points) for one in noise]
+            [
+                any(hopeless(shares[:k], (one + mean)[:, :k], "lower", decay=decay) for k in points)
+                for one in noise
+            ]
         )
 
     assert ended(0.05 - 0.08 * turned, decay) <= 0.01
     assert ended(0.05 - 0.08 * turned, 0.0) >= 0.9  # what was done before
-    assert (ended(0.05 + 0.0 * turned, decay) >= 0.8) == (decay == 0.5)  # the last fifth holds one point only
+    # the last fifth holds one point only
+    assert (ended(0.05 + 0.0 * turned, decay) >= 0.8) == (decay == 0.5)
 
 
 def test_the_guard_knows_which_side_is_worse_and_asks_for_enough():
@@ -200,11 +236,14 @@ def test_the_guard_knows_which_side_is_worse_and_asks_for_enough():
 
 
 def test_points_from_before_a_rewarmed_stage_do_not_count():
-    """Its rate turns the curves once more: an arm was stopped for what it was before its stage began."""
+    """Its rate turns the curves once more: an arm was stopped for what it was before its stage
+    began."""
     base = put(spark(), "optim.decay", 0.5)
     staged = during(base, 0.9, 1.0, "optim.lr", base.optim.lr)
     assert telling_share(base, base) == 0.5
-    assert telling_share(staged, base) == telling_share(base, staged) == pytest.approx(0.1, abs=0.001)
+    assert (
+        telling_share(staged, base) == telling_share(base, staged) == pytest.approx(0.1, abs=0.001)
+    )
     constant = put(staged, "optim.decay", 0.0)
     assert telling_share(put(base, "optim.decay", 0.0), put(base, "optim.decay", 0.0)) == 0.0
     assert telling_share(constant, put(base, "optim.decay", 0.0)) == pytest.approx(0.1, abs=0.001)

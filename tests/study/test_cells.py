@@ -1,4 +1,5 @@
-"""A finished cell whose files were edited, damaged or removed: named, with a way out that leads on."""
+"""A finished cell whose files were edited, damaged or removed: named, with a way out that leads
+on."""
 
 import json
 import shutil
@@ -57,7 +58,9 @@ def measured(out):
 
 
 @pytest.mark.parametrize("name", [f"measured-{HOW}.json", f"pictures-{HOW}.json"])
-@pytest.mark.parametrize("value", [{}, {"key": 7}, {"key": [], "metrics": 1, "result": "x", "prompts": {}}])
+@pytest.mark.parametrize(
+    "value", [{}, {"key": 7}, {"key": [], "metrics": 1, "result": "x", "prompts": {}}]
+)
 def test_files_that_were_sealed_anew_with_other_fields_are_refused_in_words(out, name, value):
     write_sealed(folder(out) / name, value)
     with pytest.raises(BadInput, match="is not what is kept under this name"):
@@ -66,7 +69,12 @@ def test_files_that_were_sealed_anew_with_other_fields_are_refused_in_words(out,
 
 def test_costs_that_were_sealed_anew_are_refused_in_words(out):
     arms = layout(out).arms
-    for value in ({}, {"arms": []}, {"arms": {arm.name: 7 for arm in arms}}, {"arms": {arm.name: {} for arm in arms}}):
+    for value in (
+        {},
+        {"arms": []},
+        {"arms": {arm.name: 7 for arm in arms}},
+        {"arms": {arm.name: {} for arm in arms}},
+    ):
         write_sealed(out / COSTS, value)
         with pytest.raises(BadInput, match="costs.json"):
             read_costs(out, arms)
@@ -96,7 +104,13 @@ def test_a_cell_measured_before_lines_were_hashed_is_accepted_but_not_what_canno
     kept = curve.read_text()
     curve.write_text(kept + '{"images": 99, "sec')  # cut off by a kill
     assert judge(out).progress.done == 1
-    for line in ("nonsense", "[3]", '{"images": 8}', '{"images": 8, "seconds": "1", "validation_loss": 1}', "{half}"):
+    for line in (
+        "nonsense",
+        "[3]",
+        '{"images": 8}',
+        '{"images": 8, "seconds": "1", "validation_loss": 1}',
+        "{half}",
+    ):
         curve.write_text(f"{line}\n{kept}")
         with pytest.raises(BadInput, match=r"line 1 of .*curve.jsonl cannot be read"):
             judge(out)
@@ -109,11 +123,18 @@ def test_a_cell_that_was_trained_again_to_the_same_weights_is_measured_again(out
     assert finished(out, layout(out).cells[0], HOW) is None
     go_on(out)
     assert judge(out).progress.done == 1  # its seconds are others, and so are its lines
-    assert measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
+    assert (
+        measured(out)["metrics"] == before["metrics"] and measured(out)["lines"] != before["lines"]
+    )
 
 
 def no_tail(lines):
-    return [lines[0], json.dumps({name: value for name, value in json.loads(lines[1]).items() if name != "check"})]
+    return [
+        lines[0],
+        json.dumps(
+            {name: value for name, value in json.loads(lines[1]).items() if name != "check"}
+        ),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +153,9 @@ def test_a_curve_edited_before_the_cell_was_measured_is_refused(out, harm):
     path, kept = cell / "curve.jsonl", (cell / "curve.jsonl").read_text()
     path.write_text("\n".join(harm(kept.splitlines())) + "\n")
     for act in (judge, go_on):
-        with pytest.raises(BadInput, match=r"line [12] of .*curve.jsonl was changed after it was written") as error:
+        with pytest.raises(
+            BadInput, match=r"line [12] of .*curve.jsonl was changed after it was written"
+        ) as error:
             act(out)
         assert "put it back as it was" in error.value.hint
     path.write_text(kept)
@@ -150,17 +173,25 @@ def test_a_curve_edited_while_the_cell_was_stopped_is_refused_and_another_cells_
     (out / "another").mkdir()
     write_curve(out / "another", lines)  # sound where it is
     assert read_lines(out / "another" / "curve.jsonl", None)
-    for text in (kept.replace('"validation_loss": ', '"validation_loss": 1'), (out / "another/curve.jsonl").read_text()):
+    for text in (
+        kept.replace('"validation_loss": ', '"validation_loss": 1'),
+        (out / "another/curve.jsonl").read_text(),
+    ):
         path.write_text(text)
         with pytest.raises(BadInput, match=r"line 1 of .*curve.jsonl was changed"):
             go_on(out)
     path.write_text(
-        "".join(json.dumps({**line, "check": None}).replace(', "check": null', "") + "\n" for line in lines)
+        "".join(
+            json.dumps({**line, "check": None}).replace(', "check": null', "") + "\n"
+            for line in lines
+        )
         + '{"images": 99, "sec'
     )  # of an earlier version, cut off by a kill
     go_on(out)
     again = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["images"] for line in again] == [line["images"] for line in lines] and all(line["check"] for line in again)
+    assert [line["images"] for line in again] == [line["images"] for line in lines] and all(
+        line["check"] for line in again
+    )
 
 
 def test_the_way_out_of_damaged_pictures_leads_on(out):
@@ -196,8 +227,16 @@ def spoil(cell):
     [
         (spoil, "is damaged", "fulcrum runs rm"),
         (lambda cell: shutil.rmtree(newest(cell)), "does not hold the weights", "fulcrum runs rm"),
-        (lambda cell: shutil.rmtree(cell / "checkpoints"), "its checkpoints are gone", "fulcrum runs rm"),
-        (lambda cell: (shutil.rmtree(cell), cell.write_text("a file")), "is not the folder of a run", "move it away"),
+        (
+            lambda cell: shutil.rmtree(cell / "checkpoints"),
+            "its checkpoints are gone",
+            "fulcrum runs rm",
+        ),
+        (
+            lambda cell: (shutil.rmtree(cell), cell.write_text("a file")),
+            "is not the folder of a run",
+            "move it away",
+        ),
     ],
     ids=["damaged", "removed", "all_gone", "a_file"],
 )

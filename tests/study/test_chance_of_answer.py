@@ -1,4 +1,5 @@
-"""The chance that an arm still gets an answer, against its definition in Student's and the normal distribution."""
+"""The chance that an arm still gets an answer, against its definition in Student's and the normal
+distribution."""
 
 import math
 
@@ -15,12 +16,15 @@ NOISE = np.array([1.0, -1.0, 1.2, -1.2, 0.3, -0.3, 0.8, -0.8])
 
 def effect_of(mean: float, margin: float | None, failed: int = 0, scale: float = 1.0):
     values = {seed: mean + scale * noise for seed, noise in enumerate(NOISE)}
-    made = paired_effect(dict.fromkeys(values, 0.0), values, name="arm", metric="x", planned=8, failed=failed)
+    made = paired_effect(
+        dict.fromkeys(values, 0.0), values, name="arm", metric="x", planned=8, failed=failed
+    )
     return made.model_copy(update={"margin": margin})
 
 
 def by_hand(effect, pairs: int, level: float, family: int) -> tuple[float, float, float]:
-    """Chances that the mean of all pairs ends below, above, and inside the margin, from 8 pairs so far."""
+    """Chances that the mean of all pairs ends below, above, and inside the margin, from 8 pairs so
+    far."""
     spread, error = effect.sd * math.sqrt(1 / 8 - 1 / pairs), effect.sd / math.sqrt(pairs)
     end = t(df=7, loc=effect.mean, scale=spread)
     bound = norm.isf((1 - (1 - level) ** (1 / family)) / 2) * error
@@ -32,11 +36,14 @@ def by_hand(effect, pairs: int, level: float, family: int) -> tuple[float, float
 @pytest.mark.parametrize("mean", [-0.4, 0.0, 0.3, 0.9])
 @pytest.mark.parametrize(("look", "pairs"), [(FIRST, 16), (SECOND, 12)])
 def test_better_worse_and_tied_are_added_up(mean, margin, look, pairs):
-    """At the second look four pairs are left; an arm that lacks some of its own still has as many to come."""
+    """At the second look four pairs are left; an arm that lacks some of its own still has as many
+    to come."""
     for family in (1, 5):
         effect = effect_of(mean, margin)
         expected = by_hand(effect, pairs, LAST.level, family)
-        assert chance_of_answer(effect, look, LAST, family, "higher") == pytest.approx(min(1.0, sum(expected)), rel=1e-9)
+        assert chance_of_answer(effect, look, LAST, family, "higher") == pytest.approx(
+            min(1.0, sum(expected)), rel=1e-9
+        )
     assert (expected[2] > 0) == (margin is not None and margin >= 1.0)
 
 

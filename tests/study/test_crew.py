@@ -1,4 +1,5 @@
-"""A cell on two processes through torchrun: started, killed, resumed, asked to stop; what is refused before it starts."""
+"""A cell on two processes through torchrun: started, killed, resumed, asked to stop; what is
+refused before it starts."""
 
 import json
 import os
@@ -26,8 +27,10 @@ GOOD, BAD = {"key": "k", "ok": True}, {"key": "k", "ok": False, "error": "no luc
 def test_one_answer_from_those_of_all_processes():
     assert verdict([GOOD, GOOD]) == GOOD
     assert verdict([None, BAD]) == verdict([BAD, GOOD]) == verdict([GOOD, BAD]) == BAD
-    assert verdict([None, {**BAD, "outcome": True}])["outcome"]  # its training failed on one: the other waits for it
-    assert verdict([GOOD, None]) is None and verdict([None, None]) is None  # one was lost: run it again
+    # its training failed on one: the other waits for it
+    assert verdict([None, {**BAD, "outcome": True}])["outcome"]
+    # one was lost: run it again
+    assert verdict([GOOD, None]) is None and verdict([None, None]) is None
 
 
 def test_lanes_leave_room_for_a_cells_processes(tiny):
@@ -43,7 +46,11 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_anything_runs(tmp_path)
 
 def test_one_process_per_cell_is_the_plan_that_it_was(tmp_path):
     assert plan(processes=1).hash == plan().hash != plan(processes=2).hash
-    assert freeze(plan(processes=2), tmp_path) == freeze(plan(processes=2), tmp_path) != freeze(plan(), tmp_path)
+    assert (
+        freeze(plan(processes=2), tmp_path)
+        == freeze(plan(processes=2), tmp_path)
+        != freeze(plan(), tmp_path)
+    )
 
 
 # ---- with real processes
@@ -51,7 +58,9 @@ def test_one_process_per_cell_is_the_plan_that_it_was(tmp_path):
 
 def ranks(of):
     return sorted(
-        pid for pid in descendants(of) if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.studies.torchrun_cell" in told(pid)
+        pid
+        for pid in descendants(of)
+        if told(pid)[1:3] == ["-u", "-m"] and "fulcrum.studies.torchrun_cell" in told(pid)
     )
 
 
@@ -75,7 +84,13 @@ def trained(out, asked, meddle=None):
 
     if meddle:
         threading.Thread(target=lambda: meddle(out / cell.key, lanes), daemon=True).start()
-    board = run_all([cell], Work(out, System(processes=2), measuring(asked), ()), 1, lambda board: None, lane=Watched)
+    board = run_all(
+        [cell],
+        Work(out, System(processes=2), measuring(asked), ()),
+        1,
+        lambda board: None,
+        lane=Watched,
+    )
     return board, finished(out, cell, measuring(asked).how)
 
 
@@ -93,7 +108,10 @@ def test_a_cell_of_two_processes_one_of_them_killed_ends_as_an_undisturbed_one(t
     assert len(killed) == 2 and (board.lost, calm.lost) == (1, 0)
     assert result["metrics"] == expected["metrics"]
     assert result["result"]["weights_sha256"] == expected["result"]["weights_sha256"]
-    points = [next((tmp_path / name).glob("*/point-*80-*.json")).read_text() for name in ("killed", "calm")]
+    points = [
+        next((tmp_path / name).glob("*/point-*80-*.json")).read_text()
+        for name in ("killed", "calm")
+    ]
     assert points[0] == points[1]
     saved = next((tmp_path / "calm").glob("*/checkpoints/0*160/state.json"))
     assert json.loads(saved.read_text())["system"]["processes"] == 2
@@ -114,11 +132,15 @@ def test_processes_leave_when_their_worker_is_killed_and_save_when_it_is_asked(t
         )
         worker.stdin.write(f"{json.dumps(work.setup())}\n{json.dumps(work.asked(cell))}\n")
         worker.stdin.flush()
-        pair = wait_for(lambda worker=worker: running if len(running := ranks(worker.pid)) == 2 else None)
+        pair = wait_for(
+            lambda worker=worker: running if len(running := ranks(worker.pid)) == 2 else None
+        )
         record, before = tmp_path / cell.key / "record.jsonl", time.time()
         wait_for(
             lambda record=record, before=before: (
-                record.exists() and record.stat().st_mtime > before and record.read_text().count("\n") > 2
+                record.exists()
+                and record.stat().st_mtime > before
+                and record.read_text().count("\n") > 2
             )
         )
         worker.send_signal(number)
@@ -143,4 +165,5 @@ def test_a_launcher_that_stands_still_is_not_waited_for_when_all_have_answered(t
     finally:
         launcher.kill()
         launcher.wait()
-    wait_for_launcher(launcher, [tmp_path / "2.json"], patience=0.5)  # it has ended: no answer is waited for
+    # it has ended: no answer is waited for
+    wait_for_launcher(launcher, [tmp_path / "2.json"], patience=0.5)

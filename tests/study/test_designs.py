@@ -1,4 +1,5 @@
-"""Designs: what arms a plan makes, their cells and cost, and what contrasts say on numbers worked out by hand."""
+"""Designs: what arms a plan makes, their cells and cost, and what contrasts say on numbers worked
+out by hand."""
 
 import pytest
 
@@ -13,11 +14,16 @@ from fulcrum.studies.power import estimate
 from fulcrum.studies.result import remarks
 from tests.study.small import SMALL, cells_of, plan
 
-SCALES = [{"name": "narrow", "settings": ["model.width=32"]}, {"name": "wide", "settings": ["model.width=64"]}]
+SCALES = [
+    {"name": "narrow", "settings": ["model.width=32"]},
+    {"name": "wide", "settings": ["model.width=64"]},
+]
 
 
 def test_leave_one_out_takes_each_lever_from_the_stack():
-    named_arms = wanted(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage", "tread(drop=0.5)")))
+    named_arms = wanted(
+        plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage", "tread(drop=0.5)"))
+    )
     assert [(one.name, one.phrase) for one in named_arms] == [
         ("baseline", "spark + muon + bf16_storage + tread(drop=0.5)"),
         ("without muon", "spark + bf16_storage + tread(drop=0.5)"),
@@ -25,9 +31,17 @@ def test_leave_one_out_takes_each_lever_from_the_stack():
         ("without tread(drop=0.5)", "spark + muon + bf16_storage"),
     ]
     arms = prove(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), CATALOG)
-    assert [[lever.name for lever in arm.removed] for arm in arms] == [[], ["muon"], ["bf16_storage"]]
-    assert [[change.path for change in arm.changes] for arm in arms[1:]] == [["optim.rule"], ["precision.storage"]]
-    assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1  # Muon's cost is gone
+    assert [[lever.name for lever in arm.removed] for arm in arms] == [
+        [],
+        ["muon"],
+        ["bf16_storage"],
+    ]
+    assert [[change.path for change in arm.changes] for arm in arms[1:]] == [
+        ["optim.rule"],
+        ["precision.storage"],
+    ]
+    # Muon's cost is gone
+    assert not any(arm.compound for arm in arms) and declared(arms[1], arms, "flops") < 1
     found = remarks(plan(arms=(), design="leave_one_out", stack=("muon", "bf16_storage")), arms)
     assert "leave-one-out" in [one.code for one in found]
 
@@ -62,30 +76,47 @@ def test_a_lever_that_others_need_cannot_be_left_out():
 
 
 def test_interactions_make_their_arms_and_share_them():
-    names = [one.name for one in wanted(plan(arms=("muon",), interactions=(("muon", "tread"), ("muon", "ema"))))]
+    names = [
+        one.name
+        for one in wanted(plan(arms=("muon",), interactions=(("muon", "tread"), ("muon", "ema"))))
+    ]
     assert names == ["baseline", "muon", "tread", "muon + tread", "ema", "muon + ema"]
 
 
 def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
     asked = plan(arms=(), interactions=(("muon", "tread"),), seeds=(0, 1, 2), smallest_effect=0.5)
     arms = prove(asked, CATALOG)
-    values = {"baseline": (10, 12, 11), "muon": (11, 13, 13), "tread": (9, 12, 10), "muon + tread": (15, 17, 18)}
+    values = {
+        "baseline": (10, 12, 11),
+        "muon": (11, 13, 13),
+        "tread": (9, 12, 10),
+        "muon + tread": (15, 17, 18),
+    }
     (row,) = interactions(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")
     assert (row.a, row.b, row.n) == ("muon", "tread", 3)
     assert row.mean == pytest.approx((5 + 4 + 6) / 3) and row.low < 5 < row.high
     assert row.verdict == "inconclusive"  # three pairs decide nothing
     same = {**values, "muon + tread": (10, 13, 12)}
-    assert interactions(asked, arms, cells_of(same, "attribute_f1"), "attribute_f1")[0].verdict == "adds up"
+    assert (
+        interactions(asked, arms, cells_of(same, "attribute_f1"), "attribute_f1")[0].verdict
+        == "adds up"
+    )
 
 
 def test_every_scale_has_its_own_baseline():
     asked = from_plain({**plan().model_dump(), "arms": ["muon"], "scales": SCALES})
     arms = prove(asked, CATALOG)
-    assert [arm.name for arm in arms] == ["baseline [narrow]", "muon [narrow]", "baseline [wide]", "muon [wide]"]
+    assert [arm.name for arm in arms] == [
+        "baseline [narrow]",
+        "muon [narrow]",
+        "baseline [wide]",
+        "muon [wide]",
+    ]
     assert [arm.against for arm in arms] == ["baseline [narrow]"] * 2 + ["baseline [wide]"] * 2
     assert [change.path for change in arms[3].changes] == ["optim.rule"]  # never the width
     places = axis(asked, arms)
-    assert places["narrow"] == 0 and 1 < places["wide"] < 2.2  # FLOPs grow with the square of the width
+    # FLOPs grow with the square of the width
+    assert places["narrow"] == 0 and 1 < places["wide"] < 2.2
     assert [one.tokens for one in scales(asked, arms)] == [16, 16]
 
 
@@ -96,8 +127,12 @@ def test_a_trend_is_told_per_what_the_plan_names_and_its_hash_does_not_move():
     assert named.hash == plain.hash
     arms = prove(named, CATALOG)
     cells = cells_of({arm.name: (0.5, 0.6) for arm in arms}, "attribute_f1")
-    assert {row.axis for row in trends(named, arms, cells, "attribute_f1")} == {"doubling of the width"}
-    assert {row.axis for row in trends(plain, arms, cells, "attribute_f1")} == {"1 on the plan's axis"}
+    assert {row.axis for row in trends(named, arms, cells, "attribute_f1")} == {
+        "doubling of the width"
+    }
+    assert {row.axis for row in trends(plain, arms, cells, "attribute_f1")} == {
+        "1 on the plan's axis"
+    }
     for placeless in (SCALES, []):
         with pytest.raises(ValueError, match="give every scale an `at`"):
             from_plain(base | {"scales": placeless, "axis": "doubling of the width"})
@@ -126,7 +161,9 @@ def test_a_trend_is_a_line_through_each_seed():
     assert row.arm == "muon" and row.slope == pytest.approx((0.2 - 0.05) / 2, abs=0.002)
     assert row.low < row.slope < row.high and row.verdict == "grows"
     values["muon [wide]"] = tuple(0.65 + one for one in noise)
-    assert trends(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")[0].verdict == "holds"
+    assert (
+        trends(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")[0].verdict == "holds"
+    )
     assert len(effects_on(asked, arms, cells_of(values, "attribute_f1"), "attribute_f1")) == 2
 
 
@@ -165,7 +202,10 @@ def test_an_effect_that_changes_its_sign_is_crossing(narrow, wide, verdict):
 
 
 def test_scales_that_cost_the_same_need_a_place():
-    rates = [{"name": name, "settings": [f"optim.lr={rate}"]} for name, rate in (("a", 1e-3), ("b", 2e-3))]
+    rates = [
+        {"name": name, "settings": [f"optim.lr={rate}"]}
+        for name, rate in (("a", 1e-3), ("b", 2e-3))
+    ]
     asked = from_plain({**plan().model_dump(), "arms": ["muon"], "scales": rates})
     with pytest.raises(BadInput, match="same place"):
         axis(asked, prove(asked, CATALOG))
@@ -176,7 +216,9 @@ def test_guidance_is_shared_unless_the_plan_says_otherwise():
     with pytest.raises(BadInput, match="guidance is shared"):
         prove(plan(**guided), CATALOG)
     arms = prove(plan(**guided, guidance="per_arm"), CATALOG)
-    assert any("other guidance" in one.text for one in remarks(plan(**guided, guidance="per_arm"), arms))
+    assert any(
+        "other guidance" in one.text for one in remarks(plan(**guided, guidance="per_arm"), arms)
+    )
 
 
 def test_cells_of_a_trunk_and_of_a_sweep_are_known_in_their_turn(tmp_path):
@@ -190,8 +232,11 @@ def test_cells_of_a_trunk_and_of_a_sweep_are_known_in_their_turn(tmp_path):
         }
     )
     layout = lay_out(asked, CATALOG, {}, tmp_path)
-    assert [cell.kind for cell in layout.before] == ["trunk"] * 3 + ["rate"] * 4  # two seeds and the sweep's own
-    assert [cell.known for cell in layout.before] == [True] * 3 + [False] * 4 and not any(c.known for c in layout.cells)
+    # two seeds and the sweep's own
+    assert [cell.kind for cell in layout.before] == ["trunk"] * 3 + ["rate"] * 4
+    assert [cell.known for cell in layout.before] == [True] * 3 + [False] * 4 and not any(
+        c.known for c in layout.cells
+    )
     assert layout.before[0].run.budget.images == 24
     assert len({cell.key for cell in (*layout.before, *layout.cells)}) == 11
 
@@ -202,12 +247,19 @@ def test_a_stack_is_estimated_at_no_less_than_its_members_and_with_its_tries(tmp
         return estimate(asked, lay_out(asked, CATALOG, {}, tmp_path), tmp_path, timed=False).flops
 
     stack = {"arms": (), "design": "leave_one_out", "stack": ("muon", "repa", "ema(every=2)")}
-    members = {lever: flops(baseline=f"spark + {lever}", arms=("bf16_storage",)) for lever in stack["stack"]}  # as costly
+    # as costly
+    members = {
+        lever: flops(baseline=f"spark + {lever}", arms=("bf16_storage",))
+        for lever in stack["stack"]
+    }
     plain = flops(arms=("bf16_storage",))
     assert members["muon"] > plain < members["repa"]
     whole = flops(baseline="spark + muon + repa + ema(every=2)", arms=("bf16_storage",))
-    assert whole >= max(members.values()) and whole - plain == pytest.approx(sum(members.values()) - 3 * plain)
-    parts = [whole, *(whole - members[lever] + plain for lever in stack["stack"])]  # each of two arms
+    assert whole >= max(members.values()) and whole - plain == pytest.approx(
+        sum(members.values()) - 3 * plain
+    )
+    # each of two arms
+    parts = [whole, *(whole - members[lever] + plain for lever in stack["stack"])]
     assert flops(**stack) == pytest.approx(sum(parts) / 2)
     swept = {**stack, "learning_rates": {"sweep": (0.5, 1, 2), "share": 0.5, "seeds": (9,)}}
     assert flops(**swept) == pytest.approx(sum(parts) / 2 * (1 + 3 * 0.5 / 2))  # 2 seeds, 3 tries
@@ -216,6 +268,8 @@ def test_a_stack_is_estimated_at_no_less_than_its_members_and_with_its_tries(tmp
 
 
 def test_an_arm_that_is_in_the_baseline_already_is_named_with_its_phrase():
-    with pytest.raises(BadInput, match="the arm 'muon', which is 'spark \\+ muon \\+ muon'") as error:
+    with pytest.raises(
+        BadInput, match="the arm 'muon', which is 'spark \\+ muon \\+ muon'"
+    ) as error:
         prove(plan(baseline="spark + muon", arms=("muon",)), CATALOG)
     assert "what the baseline has not" in error.value.hint

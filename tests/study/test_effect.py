@@ -1,4 +1,5 @@
-"""Paired effects: hand-computed cases, refusals, and coverage of the interval on simulated studies."""
+"""Paired effects: hand-computed cases, refusals, and coverage of the interval on simulated
+studies."""
 
 import math
 
@@ -6,7 +7,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from fulcrum.judge.statistics import adjusted, effect_without_pairs, noise_floor, paired_effect, sign_vectors
+from fulcrum.judge.statistics import (
+    adjusted,
+    effect_without_pairs,
+    noise_floor,
+    paired_effect,
+    sign_vectors,
+)
 
 
 def flip_p(differences: np.ndarray) -> float:
@@ -25,9 +32,11 @@ def test_hand_computed() -> None:
     assert effect.differences == (1.0, 3.0, 2.0, 2.0) and effect.n == 4
     assert effect.mean == pytest.approx(2.0) and effect.sd == pytest.approx(sd)
     assert (effect.low, effect.high) == pytest.approx((2.0 - reach, 2.0 + reach))
-    assert effect.correlation == pytest.approx(7.0 / math.sqrt(5.0 * 11.0))  # sums of products about the means
+    # sums of products about the means
+    assert effect.correlation == pytest.approx(7.0 / math.sqrt(5.0 * 11.0))
     assert effect.baseline == pytest.approx(11.5)
-    assert flip_p(np.array(effect.differences)) == pytest.approx(2 / 16)  # only all + and all - reach the observed sum
+    # only all + and all - reach the observed sum
+    assert flip_p(np.array(effect.differences)) == pytest.approx(2 / 16)
 
 
 @pytest.mark.parametrize(("n", "floor"), [(3, 0.25), (5, 0.0625), (6, 0.03125)])
@@ -38,7 +47,8 @@ def test_sign_flip_floor(n: int, floor: float) -> None:
 def test_sign_flip_counts_ties() -> None:
     """d = (0.1, 0.2, -0.3): the observed sum is 0 up to rounding, so every vector reaches it."""
     assert flip_p(np.array([0.1, 0.2, -0.3])) == 1.0
-    assert flip_p(np.array([0.1, 0.1, 0.1, -0.1])) == pytest.approx(10 / 16)  # |sum| >= 0.2: 2 x (1 + 4) of 16
+    # |sum| >= 0.2: 2 x (1 + 4) of 16
+    assert flip_p(np.array([0.1, 0.1, 0.1, -0.1])) == pytest.approx(10 / 16)
 
 
 def test_many_pairs_are_sampled_and_keyed() -> None:
@@ -47,20 +57,33 @@ def test_many_pairs_are_sampled_and_keyed() -> None:
     assert len(signs) < 2**15 and (signs[0] == 1).all()
     bits = 1.0 - 2.0 * ((np.arange(2**16)[:, None] >> np.arange(16)) & 1)
     truth = float((np.abs(bits @ differences) >= abs(differences.sum()) - 1e-12).mean())
-    assert flip_p(differences) == flip_p(differences) == pytest.approx(truth, abs=4 * math.sqrt(truth / 20_000))
+    assert (
+        flip_p(differences)
+        == flip_p(differences)
+        == pytest.approx(truth, abs=4 * math.sqrt(truth / 20_000))
+    )
 
 
 def test_shift_and_scale() -> None:
     """Adding a constant per seed to both sides changes nothing that is paired; a scale scales."""
     plain = paired_effect(BASELINE, ARM, name="a", metric="m")
     shifted = paired_effect(
-        {s: v + 7.0 * s for s, v in BASELINE.items()}, {s: v + 7.0 * s for s, v in ARM.items()}, name="a", metric="m"
+        {s: v + 7.0 * s for s, v in BASELINE.items()},
+        {s: v + 7.0 * s for s, v in ARM.items()},
+        name="a",
+        metric="m",
     )
-    scaled = paired_effect({s: -3 * v for s, v in BASELINE.items()}, {s: -3 * v for s, v in ARM.items()},
-                           name="a", metric="m")  # fmt: skip
+    scaled = paired_effect(
+        {s: -3 * v for s, v in BASELINE.items()},
+        {s: -3 * v for s, v in ARM.items()},
+        name="a",
+        metric="m",
+    )
     p, p_shifted, p_scaled = (flip_p(np.array(one.differences)) for one in (plain, shifted, scaled))
     assert (shifted.mean, shifted.low, p_shifted) == pytest.approx((plain.mean, plain.low, p))
-    assert (scaled.low, scaled.high, p_scaled) == pytest.approx((-3 * plain.high, -3 * plain.low, p))
+    assert (scaled.low, scaled.high, p_scaled) == pytest.approx(
+        (-3 * plain.high, -3 * plain.low, p)
+    )
 
 
 def test_refusals_name_the_seeds() -> None:
@@ -75,23 +98,36 @@ def test_refusals_name_the_seeds() -> None:
 
 
 def test_an_effect_is_over_the_seeds_that_both_sides_have() -> None:
-    """A seed that one side lacks ends nothing: before, it was an error, and the study went without the seed altogether."""
+    """A seed that one side lacks ends nothing: before, it was an error, and the study went without
+    the seed altogether."""
     more, fewer = {**BASELINE, 4: 99.0}, {**{s: ARM[s] for s in (0, 1, 3)}, 9: 1.0}
     effect = paired_effect(more, fewer, name="a", metric="m", planned=5, failed=1)
     assert effect.seeds == (0, 1, 3) and effect.differences == (1.0, 3.0, 2.0)
     assert (effect.n, effect.planned, effect.failed) == (3, 5, 1)
-    assert paired_effect(more, {**ARM, 4: 1.0}, name="a", metric="m", seeds=[0, 1, 2, 3]).baseline == pytest.approx(11.5)
+    assert paired_effect(
+        more, {**ARM, 4: 1.0}, name="a", metric="m", seeds=[0, 1, 2, 3]
+    ).baseline == pytest.approx(11.5)
     assert noise_floor(more, "m").n == 5
 
 
 def test_the_level_of_the_interval_is_the_callers() -> None:
-    wide, narrow = (paired_effect(BASELINE, ARM, name="a", metric="m", level=level) for level in (0.95, 0.9))
-    assert narrow.high - narrow.mean == pytest.approx((wide.high - wide.mean) * 2.3533634 / 3.1824463)  # from a table
+    wide, narrow = (
+        paired_effect(BASELINE, ARM, name="a", metric="m", level=level) for level in (0.95, 0.9)
+    )
+    # from a table
+    assert narrow.high - narrow.mean == pytest.approx(
+        (wide.high - wide.mean) * 2.3533634 / 3.1824463
+    )
 
 
 def test_an_arm_without_pairs_has_a_record() -> None:
     failed = effect_without_pairs("a", "m", planned=6, failed=6)
-    assert (failed.verdict, failed.n, failed.mean, failed.note) == ("failed", 0, None, "all 6 seeds failed")
+    assert (failed.verdict, failed.n, failed.mean, failed.note) == (
+        "failed",
+        0,
+        None,
+        "all 6 seeds failed",
+    )
     started = effect_without_pairs("a", "m", planned=6, failed=2, mean=0.5)
     assert (started.verdict, started.n, started.mean) == ("inconclusive", 1, 0.5)
     assert started.note == "2 of 6 seeds failed"
@@ -119,6 +155,8 @@ def test_coverage(n: int, shared: float) -> None:
     for _ in range(studies):
         common = math.sqrt(shared) * rng.standard_normal(n)
         before, after = (common + math.sqrt(1 - shared) * rng.standard_normal(n) for _ in range(2))
-        effect = paired_effect(dict(enumerate(before)), dict(enumerate(after + truth)), name="a", metric="m")
+        effect = paired_effect(
+            dict(enumerate(before)), dict(enumerate(after + truth)), name="a", metric="m"
+        )
         held += effect.low <= truth <= effect.high
     assert abs(held / studies - 0.95) <= 0.02

@@ -14,9 +14,19 @@ from tests.study.small import cells_of, finish_cell, plan
 
 def test_curves_are_read_between_their_points():
     curve = [(0.2, 4.0), (0.6, 2.0), (1.0, 1.0)]
-    assert value_at(curve, 0.4) == pytest.approx(3.0) and value_at(curve, 0.1) is None and value_at(curve, 1.0) == 1.0
-    assert first_reached(curve, 3.0, "lower") == pytest.approx(0.4) and first_reached(curve, 0.5, "lower") is None
-    assert first_reached(curve, 5.0, "lower") == 0.2 and first_reached([(0.5, 0.2), (1.0, 0.6)], 0.4, "higher") == 0.75
+    assert (
+        value_at(curve, 0.4) == pytest.approx(3.0)
+        and value_at(curve, 0.1) is None
+        and value_at(curve, 1.0) == 1.0
+    )
+    assert (
+        first_reached(curve, 3.0, "lower") == pytest.approx(0.4)
+        and first_reached(curve, 0.5, "lower") is None
+    )
+    assert (
+        first_reached(curve, 5.0, "lower") == 0.2
+        and first_reached([(0.5, 0.2), (1.0, 0.6)], 0.4, "higher") == 0.75
+    )
 
 
 def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
@@ -31,10 +41,15 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
         "baseline": TimedCost(flops_ratio=1.0, time_ratio=1.0, parameters_ratio=1.0),
         "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
     }
-    rows = {row.unit: row for row in at_equal_cost(asked, arms, cells, curves, costs, "validation_loss")}
+    rows = {
+        row.unit: row for row in at_equal_cost(asked, arms, cells, curves, costs, "validation_loss")
+    }
     assert effects_on(asked, arms, cells, "validation_loss")[0].mean == pytest.approx(-0.1)
-    assert rows["time"].mean == pytest.approx(0.9)  # half the images in the same time: 1.9 against 1.0
-    assert rows["time"].note and rows["flops"].mean == pytest.approx(0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0)
+    # half the images in the same time: 1.9 against 1.0
+    assert rows["time"].mean == pytest.approx(0.9)
+    assert rows["time"].note and rows["flops"].mean == pytest.approx(
+        0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0
+    )
     due = {row.unit: row for row in targets(asked, arms, cells, curves, costs, "validation_loss")}
     assert due["images"].ratio == pytest.approx(0.95) and due["time"].ratio == pytest.approx(1.9)
     assert due["images"].reached == due["images"].n == 2
@@ -68,11 +83,17 @@ def test_the_front_holds_what_nothing_cheaper_equals():
     }
     time, flops = fronts(arms, means, costs, "attribute_accuracy")
     assert {point.arm for point in time.points if point.front} == {"baseline", "muon", "tread"}
-    assert {point.arm for point in flops.points if point.front} == {"baseline", "muon", "tread", "ema(every=2)"}
+    assert {point.arm for point in flops.points if point.front} == {
+        "baseline",
+        "muon",
+        "tread",
+        "ema(every=2)",
+    }
 
 
 def test_cells_that_another_study_measured_at_their_end_alone_are_counted(tmp_path):
-    """Finished cells are shared: a study that asks for points on the way must say that these have none."""
+    """Finished cells are shared: a study that asks for points on the way must say that these have
+    none."""
     asked = plan(arms=("muon",), evaluations=(0.5, 1.0))
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     assert unmeasured_on_the_way(asked, layout, tmp_path) == ""
@@ -80,5 +101,7 @@ def test_cells_that_another_study_measured_at_their_end_alone_are_counted(tmp_pa
     for cell in layout.cells[:3]:
         finish_cell(tmp_path, cell, how, {"attribute_f1": 0.5})
     write_sealed(point_path(tmp_path / layout.cells[0].key, how, 24), {"images": 24, "metrics": {}})
-    assert unmeasured_on_the_way(asked, layout, tmp_path).startswith("2 of 3 finished cells were not measured on the way")
+    assert unmeasured_on_the_way(asked, layout, tmp_path).startswith(
+        "2 of 3 finished cells were not measured on the way"
+    )
     assert unmeasured_on_the_way(plan(arms=("muon",)), layout, tmp_path) == ""

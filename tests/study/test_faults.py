@@ -66,17 +66,23 @@ def test_A4_a_seed_that_does_not_reach_the_data_order_is_refused(cache, monkeypa
 
 def test_A5_no_arm_can_write_where_another_has_written(tmp_path):
     layout = lay_out(plan(arms=("muon", "bf16_storage", "short_captions")), CATALOG, {}, tmp_path)
-    assert len({cell.key for cell in layout.cells}) == 8  # a folder each, whatever the plan inherits
+    # a folder each, whatever the plan inherits
+    assert len({cell.key for cell in layout.cells}) == 8
     base, muon = layout.cells[:2]
     short = put(base.run, "budget.images", 8)
     perform(Order(short, base.seed, base.phrase, tmp_path, System(), quiet=True), lambda text: None)
     written = next(path for path in tmp_path.iterdir() if (path / "about.json").exists())
     shutil.copytree(written, tmp_path / muon.key)
     with pytest.raises(BadInput, match="holds another run"):
-        perform(Order(muon.run, muon.seed, muon.phrase, tmp_path, System(), quiet=True), lambda text: None)
+        perform(
+            Order(muon.run, muon.seed, muon.phrase, tmp_path, System(), quiet=True),
+            lambda text: None,
+        )
 
 
-@pytest.mark.parametrize("arm", ["end_to_end_codec + repa", "repa + ema(every=2)", "tread + short_captions"])
+@pytest.mark.parametrize(
+    "arm", ["end_to_end_codec + repa", "repa + ema(every=2)", "tread + short_captions"]
+)
 def test_A7_two_changes_in_one_arm_are_labelled_compound(arm):
     asked = plan(arms=(arm,))
     assert prove(asked, CATALOG)[1].compound and f"{arm} is a compound of 2 levers" in said(asked)
@@ -87,7 +93,8 @@ def test_A8_an_optimizer_that_also_moves_eps_is_labelled():
     loud, own = prove(asked, OWN)[1:]
     assert loud.compound and "also moves optim.rule.eps" in said(asked, OWN)
     assert not own.compound and not own.labels  # our own Muon keeps Adam's settings
-    assert not prove(plan(arms=("pixels",)), OWN)[1].compound  # stride and channels say what a codec is
+    # stride and channels say what a codec is
+    assert not prove(plan(arms=("pixels",)), OWN)[1].compound
 
 
 def test_A9_short_captions_judged_by_long_prompts_are_labelled():
@@ -112,7 +119,8 @@ def test_A10_an_arm_whose_key_is_read_by_nobody_is_refused(cache):
 def test_A11_an_arm_that_encodes_in_every_step_is_labelled():
     label = "encodes pictures in every step where the other side reads cached latents"
     assert label in said(plan(arms=("latent_alignment",)))
-    assert "encodes pictures" not in said(plan(arms=("muon", "repa")))  # text and latents are cached for all
+    # text and latents are cached for all
+    assert "encodes pictures" not in said(plan(arms=("muon", "repa")))
 
 
 def test_A12_routes_at_different_budgets_are_labelled():
@@ -138,7 +146,10 @@ def test_arms_are_told_apart_by_what_their_levers_affect(cache):
 
 def test_levers_that_only_draw_are_told_apart_by_what_they_draw(cache):
     asked = plan(
-        baseline="spark + sprint", arms=("path_drop_guidance",), guidance="per_arm", settings=(*SMALL, "model.depth=5")
+        baseline="spark + sprint",
+        arms=("path_drop_guidance",),
+        guidance="per_arm",
+        settings=(*SMALL, "model.depth=5"),
     )
     (one,) = fingerprints(prove(asked, CATALOG), (0, 1), cache)
     assert one.by == "samples"
@@ -149,5 +160,7 @@ def test_an_arm_of_another_shape_cannot_begin_from_a_trunk(tmp_path):
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     with pytest.raises(BadInput, match="cannot begin from the trunk"):
         fitting(layout.arms, layout.trunk_runs)
-    layout = lay_out(plan(arms=("muon", "tread"), trunk="spark", trunk_images=16), CATALOG, {}, tmp_path)
+    layout = lay_out(
+        plan(arms=("muon", "tread"), trunk="spark", trunk_images=16), CATALOG, {}, tmp_path
+    )
     fitting(layout.arms, layout.trunk_runs)

@@ -1,4 +1,5 @@
-"""Findings: every arm on its own pairs, failures as outcomes, one family, what is exploratory, what was not learned."""
+"""Findings: every arm on its own pairs, failures as outcomes, one family, what is exploratory, what
+was not learned."""
 
 import math
 import time
@@ -11,7 +12,14 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies import result
 from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import all_findings, confirmed, effects_on, interactions, judged, trends
+from fulcrum.studies.effects import (
+    all_findings,
+    confirmed,
+    effects_on,
+    interactions,
+    judged,
+    trends,
+)
 from fulcrum.studies.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.studies.plan_file import from_plain
 from fulcrum.training.dist.machine import MACHINE
@@ -31,7 +39,11 @@ def study():
     """A plan, its arms and cells: one arm is better, one much worse, two do nothing."""
     rng, asked = np.random.default_rng(5), plan(arms=ARMS, seeds=SEEDS, primary=METRIC)
     means = {"baseline": 0.5, "muon": 0.7, "repa": 0.15, "ema(every=2)": 0.5, "bf16_storage": 0.5}
-    return asked, prove(asked, CATALOG), cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC)
+    return (
+        asked,
+        prove(asked, CATALOG),
+        cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC),
+    )
 
 
 def findings(asked, arms, cells, metric, stopped=(), failed=None):
@@ -55,13 +67,22 @@ def test_an_arm_without_cells_leaves_the_other_verdicts_as_they_are(study):
 
 
 def test_numbers_that_were_not_measured_alike_are_not_compared(study):
-    """One cell of an arm, of the baseline, or of all but the baseline, measured over other numbers of samples."""
+    """One cell of an arm, of the baseline, or of all but the baseline, measured over other numbers
+    of samples."""
     asked, arms, cells = study
-    for changed in ([("muon", 3)], [("baseline", 0)], [(arm, seed) for arm in ARMS for seed in SEEDS]):
+    for changed in (
+        [("muon", 3)],
+        [("baseline", 0)],
+        [(arm, seed) for arm in ARMS for seed in SEEDS],
+    ):
         mixed = {arm: dict(by_seed) for arm, by_seed in cells.items()}
         for arm, seed in changed:
             reading = cells[arm][seed]["metrics"][METRIC]
-            mixed[arm][seed] = {"metrics": {METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}}}
+            mixed[arm][seed] = {
+                "metrics": {
+                    METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}
+                }
+            }
         with pytest.raises(NotComparable, match="estimator"):
             findings(asked, arms, mixed, METRIC)
 
@@ -75,7 +96,11 @@ def test_a_seed_that_one_arm_has_not_yet_leaves_the_other_verdicts_as_they_are(s
         assert {arm: row.verdict for arm, row in rows.items() if arm != hidden} == {
             arm: verdict for arm, verdict in whole.items() if arm != hidden
         }
-        assert (rows[hidden].n, rows[hidden].planned, rows[hidden].verdict) == (5, 6, "inconclusive")
+        assert (rows[hidden].n, rows[hidden].planned, rows[hidden].verdict) == (
+            5,
+            6,
+            "inconclusive",
+        )
         assert "one more seed can" in rows[hidden].note
 
 
@@ -91,7 +116,10 @@ def test_the_finished_study_of_make_study_keeps_its_verdicts_whatever_is_hidden_
     whole = {"muon": "better", "bf16_storage": "worse", "short_captions": "worse"}
     assert verdicts(findings(asked, arms, cells, METRIC)) == whole
     for hidden in asked.arms:
-        for kept in ({}, *({seed: cells[hidden][seed] for seed in SEEDS if seed != gone} for gone in SEEDS)):
+        for kept in (
+            {},
+            *({seed: cells[hidden][seed] for seed in SEEDS if seed != gone} for gone in SEEDS),
+        ):
             left = verdicts(findings(asked, arms, cells | {hidden: kept}, METRIC))
             assert {arm: left[arm] for arm in whole if arm != hidden} == {
                 arm: verdict for arm, verdict in whole.items() if arm != hidden
@@ -106,8 +134,15 @@ def test_survivors_never_make_an_arm_better_and_may_make_it_worse(study):
     cells["baseline"][6] = cells["baseline"][0]
     lost = {arm: {6: "the loss is not finite"} for arm in ARMS}
     rows = {row.arm: row for row in findings(seven, arms, cells, METRIC, failed=lost)}
-    assert whole["muon"] == "better" and rows["muon"].verdict == "inconclusive" and rows["repa"].verdict == "worse"
-    assert "1 of 7 seeds failed" in rows["muon"].note and (rows["muon"].n, rows["muon"].failed) == (6, 1)
+    assert (
+        whole["muon"] == "better"
+        and rows["muon"].verdict == "inconclusive"
+        and rows["repa"].verdict == "worse"
+    )
+    assert "1 of 7 seeds failed" in rows["muon"].note and (rows["muon"].n, rows["muon"].failed) == (
+        6,
+        1,
+    )
 
 
 def test_an_arm_whose_every_seed_failed_is_failed_and_the_others_are_decided(study):
@@ -119,14 +154,19 @@ def test_an_arm_whose_every_seed_failed_is_failed_and_the_others_are_decided(stu
     assert (rows["repa"].n, rows["repa"].mean, rows["repa"].verdict) == (0, None, "failed")
     assert rows["repa"].note == "all 6 seeds failed"
     assert {arm: row.verdict for arm, row in rows.items()} == whole | {"repa": "failed"}
-    assert confirmed(asked, rows["repa"]).verdict == "failed" and not confirmed(asked, rows["repa"]).exploratory
+    assert (
+        confirmed(asked, rows["repa"]).verdict == "failed"
+        and not confirmed(asked, rows["repa"]).exploratory
+    )
 
 
 def test_a_metric_that_is_no_number_under_one_seed_misses_that_pair_alone(study):
     asked, arms, cells = study
     cells["muon"][2]["metrics"][METRIC]["value"] = math.nan
     rows = {row.arm: row for row in findings(asked, arms, cells, METRIC)}
-    assert rows["muon"].n == 5 and "the pair of seed 2 is missing: no number" in rows["muon"].warnings
+    assert (
+        rows["muon"].n == 5 and "the pair of seed 2 is missing: no number" in rows["muon"].warnings
+    )
     assert rows["repa"].verdict == "worse" and rows["repa"].n == 6
     del cells["baseline"][1]["metrics"][METRIC]
     assert {row.arm: row.n for row in findings(asked, arms, cells, METRIC)}["repa"] == 5
@@ -139,7 +179,9 @@ def test_a_baseline_that_failed_under_a_seed_takes_that_pair_from_all(study):
     assert {(row.n, row.failed) for row in rows} == {(5, 0)}
     assert all("the pair of seed 0 is missing: the baseline failed" in row.warnings for row in rows)
     del cells["baseline"]
-    rows = findings(asked, arms, cells, METRIC, failed={"baseline": dict.fromkeys(SEEDS, "collapsed")})
+    rows = findings(
+        asked, arms, cells, METRIC, failed={"baseline": dict.fromkeys(SEEDS, "collapsed")}
+    )
     assert {(row.n, row.verdict) for row in rows} == {(0, "inconclusive")}
 
 
@@ -147,8 +189,13 @@ def test_pairs_whose_sides_ran_on_unlike_machines_are_counted(study):
     asked, arms, cells = study
     for arm, by_seed in cells.items():
         for seed, cell in by_seed.items():
-            cell[MACHINE] = {"processor": "other" if arm == "muon" and seed < 2 else "usual", "fulcrum": str(seed)}
-    assert {row.arm: row.unlike for row in findings(asked, arms, cells, METRIC)} == {"muon": 2} | dict.fromkeys(ARMS[1:], 0)
+            cell[MACHINE] = {
+                "processor": "other" if arm == "muon" and seed < 2 else "usual",
+                "fulcrum": str(seed),
+            }
+    assert {row.arm: row.unlike for row in findings(asked, arms, cells, METRIC)} == {
+        "muon": 2
+    } | dict.fromkeys(ARMS[1:], 0)
 
 
 def test_an_arm_that_still_runs_has_no_effect_yet(study):
@@ -159,21 +206,38 @@ def test_an_arm_that_still_runs_has_no_effect_yet(study):
 
 def test_two_seeds_are_enough_for_numbers_and_decide_nothing():
     asked = plan(arms=("muon",), seeds=(0, 1), primary=METRIC)
-    (row,) = findings(asked, prove(asked, CATALOG), cells_of({"baseline": (0.1, 0.2), "muon": (0.8, 0.7)}, METRIC), METRIC)
-    assert row.verdict == "inconclusive" and "2 pairs cannot reach p" in row.note and row.mean == pytest.approx(0.6)
+    (row,) = findings(
+        asked,
+        prove(asked, CATALOG),
+        cells_of({"baseline": (0.1, 0.2), "muon": (0.8, 0.7)}, METRIC),
+        METRIC,
+    )
+    assert (
+        row.verdict == "inconclusive"
+        and "2 pairs cannot reach p" in row.note
+        and row.mean == pytest.approx(0.6)
+    )
 
 
 def test_intervals_are_at_the_plans_level_and_ties_at_twice_its_alpha(study):
     asked, arms, cells = study
-    wide, narrow = (findings(asked.model_copy(update={"alpha": alpha}), arms, cells, METRIC) for alpha in (0.05, 0.1))
+    wide, narrow = (
+        findings(asked.model_copy(update={"alpha": alpha}), arms, cells, METRIC)
+        for alpha in (0.05, 0.1)
+    )
     for one, other in zip(wide, narrow, strict=True):
-        assert one.low < other.low < one.mean and (one.tie_low, one.tie_high) == pytest.approx((other.low, other.high))
+        assert one.low < other.low < one.mean and (one.tie_low, one.tie_high) == pytest.approx(
+            (other.low, other.high)
+        )
 
 
 def test_a_stopped_baseline_takes_its_arms_with_it(study):
     asked, arms, cells = study
     arms = [arm._replace(against="muon") if arm.name == "repa" else arm for arm in arms]
-    assert set(verdicts(findings(asked, arms, cells, METRIC, stopped=["muon"]))) == {"ema(every=2)", "bf16_storage"}
+    assert set(verdicts(findings(asked, arms, cells, METRIC, stopped=["muon"]))) == {
+        "ema(every=2)",
+        "bf16_storage",
+    }
 
 
 # ---- several metrics
@@ -182,15 +246,29 @@ def test_a_stopped_baseline_takes_its_arms_with_it(study):
 def many(asked, arms, metrics, rng, mean=0.0):
     cells = {arm.name: {seed: {"metrics": {}} for seed in asked.seeds} for arm in arms}
     for metric in metrics:
-        values = {arm.name: (0.0 if arm.is_baseline else mean) + rng.standard_normal(len(asked.seeds)) for arm in arms}
+        values = {
+            arm.name: (0.0 if arm.is_baseline else mean) + rng.standard_normal(len(asked.seeds))
+            for arm in arms
+        }
         for name, by_seed in cells_of(values, metric).items():
             for seed, cell in by_seed.items():
                 cells[name][seed]["metrics"] |= cell["metrics"]
     return cells
 
 
-METRICS = (METRIC, "frechet", "mmd", "validation_loss", "colour_accuracy", "shape_accuracy", "texture_accuracy",
-           "size_accuracy", "presence_accuracy", "extra_objects", "mmd_published")  # fmt: skip
+METRICS = (
+    METRIC,
+    "frechet",
+    "mmd",
+    "validation_loss",
+    "colour_accuracy",
+    "shape_accuracy",
+    "texture_accuracy",
+    "size_accuracy",
+    "presence_accuracy",
+    "extra_objects",
+    "mmd_published",
+)
 
 
 def judged_study(asked, arms, cells):
@@ -201,17 +279,26 @@ def judged_study(asked, arms, cells):
 def test_everything_but_the_primary_metric_is_exploratory():
     asked = plan(arms=("muon",), seeds=tuple(range(8)), primary=METRIC)
     arms = prove(asked, CATALOG)
-    rows = judged_study(asked, arms, many(asked, arms, METRICS, np.random.default_rng(0), mean=20.0))
+    rows = judged_study(
+        asked, arms, many(asked, arms, METRICS, np.random.default_rng(0), mean=20.0)
+    )
     assert {row.metric: (row.verdict, row.exploratory) for row in rows} == {
-        metric: ("better", False) if metric == METRIC else ("exploratory", True) for metric in METRICS
+        metric: ("better", False) if metric == METRIC else ("exploratory", True)
+        for metric in METRICS
     }
     assert all(row.p_adjusted is not None for row in rows)
 
 
 @pytest.mark.parametrize("confirm", ["primary", "all"])
 def test_with_eleven_metrics_and_nothing_true_no_more_than_alpha_of_studies_have_a_badge(confirm):
-    asked = plan(arms=("muon", "bf16_storage", "ema(every=2)"), seeds=SEEDS, primary=METRIC, confirm=confirm,
-                 smallest_effect=1e-6, margin_deviations=1e-6)  # fmt: skip
+    asked = plan(
+        arms=("muon", "bf16_storage", "ema(every=2)"),
+        seeds=SEEDS,
+        primary=METRIC,
+        confirm=confirm,
+        smallest_effect=1e-6,
+        margin_deviations=1e-6,
+    )
     arms, rng, wrong, studies = prove(asked, CATALOG), np.random.default_rng(1), 0, 100
     for _ in range(studies):
         rows = judged_study(asked, arms, many(asked, arms, METRICS, rng))
@@ -220,20 +307,28 @@ def test_with_eleven_metrics_and_nothing_true_no_more_than_alpha_of_studies_have
 
 
 def test_one_joint_test_over_all_metrics_decides_what_is_large_on_any():
-    asked = plan(arms=("muon", "bf16_storage"), seeds=tuple(range(8)), primary=METRIC, confirm="all")
+    asked = plan(
+        arms=("muon", "bf16_storage"), seeds=tuple(range(8)), primary=METRIC, confirm="all"
+    )
     arms = prove(asked, CATALOG)
     cells = many(asked, arms, METRICS, np.random.default_rng(3))
     for seed in asked.seeds:
         cells["muon"][seed]["metrics"]["frechet"]["value"] = -50.0 + seed / 10
     rows = {(row.arm, row.metric): row for row in judged_study(asked, arms, cells)}
-    assert rows["muon", "frechet"].verdict == "better" and not any(row.exploratory for row in rows.values())
+    assert rows["muon", "frechet"].verdict == "better" and not any(
+        row.exploratory for row in rows.values()
+    )
     assert rows["muon", "mmd"].verdict in ("inconclusive", "tie")
 
 
 def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
-    asked = plan(arms=("ema(every=2)",), interactions=(("muon", "tread"),), seeds=SEEDS, primary=METRIC)
+    asked = plan(
+        arms=("ema(every=2)",), interactions=(("muon", "tread"),), seeds=SEEDS, primary=METRIC
+    )
     arms, rng = prove(asked, CATALOG), np.random.default_rng(2)
-    cells = cells_of({arm.name: noise(rng, 0.9 if " + " in arm.name else 0.5) for arm in arms}, METRIC)
+    cells = cells_of(
+        {arm.name: noise(rng, 0.9 if " + " in arm.name else 0.5) for arm in arms}, METRIC
+    )
     del cells["ema(every=2)"]
     (row,) = interactions(asked, arms, cells, METRIC)
     assert (row.n, row.verdict) == (6, "better together")
@@ -242,11 +337,18 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     lost = {"tread": {0: "collapsed"}}
     assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
 
-    scales = [{"name": name, "settings": [f"model.width={width}"]} for name, width in (("s", 32), ("l", 64))]
+    scales = [
+        {"name": name, "settings": [f"model.width={width}"]}
+        for name, width in (("s", 32), ("l", 64))
+    ]
     for order in (["muon", "repa"], ["repa", "muon"]):
-        asked = from_plain({**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales})
+        asked = from_plain(
+            {**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales}
+        )
         arms = prove(asked, CATALOG)
-        cells = cells_of({arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC)
+        cells = cells_of(
+            {arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC
+        )
         del cells["repa [l]"], cells["repa [s]"][2]
         (row,) = trends(asked, arms, cells, METRIC)
         assert (row.arm, row.n, row.verdict) == ("muon", 6, "grows")
@@ -262,10 +364,15 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
     cells = cells_of({"baseline": values, "muon": values[::-1]}, METRIC)
     for by_seed in cells.values():
         for cell in by_seed.values():
-            cell["metrics"][METRIC]["card"] |= {"floors": {"noise": 0.21, "grey": 0.0}, "ceiling": 0.98}
+            cell["metrics"][METRIC]["card"] |= {
+                "floors": {"noise": 0.21, "grey": 0.0},
+                "ceiling": 0.98,
+            }
     (row,) = findings(asked, prove(asked, CATALOG), cells, METRIC)
     assert row.verdict == verdict
-    assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (verdict == "not learned")
+    assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (
+        verdict == "not learned"
+    )
     shown = shown_metric(METRIC, cells, "baseline")
     assert (shown.floors["noise"], shown.ceiling, shown.agreement) == (0.21, 0.98, "")
 
@@ -273,13 +380,17 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
 def test_two_judges_that_agree_say_how_far():
     first = {"baseline": (0.2, 0.3, 0.4), "muon": (0.6, 0.7, 0.8)}
     cells = cells_of(first, "attribute_f1")
-    assert shown_metric("attribute_f1", cells, "baseline").agreement == ""  # the second has not looked
+    # the second has not looked
+    assert shown_metric("attribute_f1", cells, "baseline").agreement == ""
     second = {arm: [one + 0.05 for one in values] for arm, values in first.items()}
     for arm, by_seed in cells_of(second, "attribute_f1_second").items():
         for seed, cell in by_seed.items():
             cells[arm][seed]["metrics"] |= cell["metrics"]
     words = shown_metric("attribute_f1", cells, "baseline").agreement
-    assert words == "over 6 cells the two judges correlate at 1.00, and their values lie 0.05 apart on average"
+    assert (
+        words == "over 6 cells the two judges correlate at 1.00, and their values lie 0.05 apart on"
+        " average"
+    )
     assert shown_metric("attribute_f1_second", cells, "baseline").agreement == ""
 
 
@@ -288,7 +399,8 @@ def test_two_judges_that_agree_say_how_far():
 
 @pytest.mark.parametrize("confirm", ["primary", "all"])
 def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
-    """25 arms, 12 pairs, 14 metrics: from measurements to effects with verdicts, claims and what could have been seen."""
+    """25 arms, 12 pairs, 14 metrics: from measurements to effects with verdicts, claims and what
+    could have been seen."""
     levers = [f"ema(every=2, half_life={0.01 + 0.001 * k:.3f})" for k in range(25)]
     asked = plan(arms=tuple(levers), seeds=tuple(range(12)), primary=METRIC, confirm=confirm)
     layout = lay_out(asked, CATALOG, {}, tmp_path)
@@ -301,7 +413,9 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
     begun = time.process_time()
     assembled = result.assemble_result(asked, layout, tmp_path, "")
     assert time.process_time() - begun < 2.0
-    assert len(assembled.effects) == 25 * len(SHOWN) and all(row.detectable for row in assembled.effects)
+    assert len(assembled.effects) == 25 * len(SHOWN) and all(
+        row.detectable for row in assembled.effects
+    )
 
 
 def test_cells_that_were_not_left_alone_are_told_of():
@@ -311,4 +425,6 @@ def test_cells_that_were_not_left_alone_are_told_of():
     back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
     assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
     (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
-    assert line.text.startswith("muon, seed 1: 8 of its steps were left out and it was rolled back 1 time")
+    assert line.text.startswith(
+        "muon, seed 1: 8 of its steps were left out and it was rolled back 1 time"
+    )

@@ -1,4 +1,5 @@
-"""A disk that is full while a worker writes its cell: said clearly, nothing finished is lost, and the study goes on."""
+"""A disk that is full while a worker writes its cell: said clearly, nothing finished is lost, and
+the study goes on."""
 
 import json
 import os
@@ -20,7 +21,8 @@ PLAN = (
 
 
 def study(folder, most=resource.RLIM_INFINITY):
-    """Run the study where no file may grow beyond `most` bytes: the error of a write is a full disk's."""
+    """Run the study where no file may grow beyond `most` bytes: the error of a write is a full
+    disk's."""
 
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
@@ -51,15 +53,19 @@ def test_a_study_goes_on_after_its_disk_was_full(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     for most in (50_000, 330_000):  # the cache, then a checkpoint
         result = study(tmp_path, most)
-        assert result.returncode == 1 and "File too large" in result.stderr and "Traceback" not in result.stderr, (
-            result.stderr
-        )
+        assert (
+            result.returncode == 1
+            and "File too large" in result.stderr
+            and "Traceback" not in result.stderr
+        ), result.stderr
         assert not list(tmp_path.glob("runs/**/.*.writing"))
     done = study(tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_run_whose_description_could_not_be_written_can_be_made_again(tiny, tmp_path, monkeypatch):
+def test_a_run_whose_description_could_not_be_written_can_be_made_again(
+    tiny, tmp_path, monkeypatch
+):
     def full(*given, **options):
         raise OSError(28, "No space left on device")
 

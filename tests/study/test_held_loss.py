@@ -1,4 +1,5 @@
-"""The held-out loss beside a training: a GPU is given it for a look, batch by batch, and keeps nothing of it."""
+"""The held-out loss beside a training: a GPU is given it for a look, batch by batch, and keeps
+nothing of it."""
 
 import pytest
 import torch
@@ -16,11 +17,16 @@ GPU = System(device="cuda")
 
 @pytest.fixture
 def moves(monkeypatch):
-    """Where things are moved, in this order; they stay where they are, so that a GPU need not be there."""
+    """Where things are moved, in this order; they stay where they are, so that a GPU need not be
+    there."""
     seen = []
     monkeypatch.setattr(module, "VALIDATION", 2 * BATCH)
-    monkeypatch.setattr(module, "moved", lambda part, device: seen.append(f"batch to {device}") or part)
-    monkeypatch.setattr(Step, "to", lambda step, device: seen.append(f"weights to {device}") or step)
+    monkeypatch.setattr(
+        module, "moved", lambda part, device: seen.append(f"batch to {device}") or part
+    )
+    monkeypatch.setattr(
+        Step, "to", lambda step, device: seen.append(f"weights to {device}") or step
+    )
     return seen
 
 
@@ -29,7 +35,8 @@ def held(run, cache, system):
 
 
 def test_a_gpu_holds_it_for_a_look_and_not_between(tiny, cache, moves):
-    """A second model and all of its pictures stood there for the whole training: prx_7b would not have begun."""
+    """A second model and all of its pictures stood there for the whole training: prx_7b would not
+    have begun."""
     run = tiny()
     weights = build(run, 7).backbone.state_dict()
     near = held(run, cache, System()).loss(weights).loss
@@ -55,14 +62,26 @@ def test_a_look_that_fails_leaves_nothing_there(tiny, cache, moves, monkeypatch)
 
 
 @pytest.mark.parametrize("products", ["native", "emulated"])
-def test_it_multiplies_as_the_device_does_on_which_it_is_looked_at(products, tiny, cache, moves, monkeypatch):
-    monkeypatch.setattr(module, "bf16_products", lambda system: products if system.device == "cuda" else "auto")
+def test_it_multiplies_as_the_device_does_on_which_it_is_looked_at(
+    products, tiny, cache, moves, monkeypatch
+):
+    monkeypatch.setattr(
+        module, "bf16_products", lambda system: products if system.device == "cuda" else "auto"
+    )
     far = held(tiny("spark", "precision.compute=bf16"), cache, GPU)
-    casts = [vars(part)["cast"] for part in far.step.modules() if isinstance(vars(part).get("cast"), Cast)]
-    assert {cast.emulated for cast in casts if cast.dtype == torch.bfloat16} == {products == "emulated"}
+    casts = [
+        vars(part)["cast"]
+        for part in far.step.modules()
+        if isinstance(vars(part).get("cast"), Cast)
+    ]
+    assert {cast.emulated for cast in casts if cast.dtype == torch.bfloat16} == {
+        products == "emulated"
+    }
 
 
-@pytest.mark.parametrize(("recipe", "rows"), [("spark", 32), ("prx_256", 32), ("prx_pixels_1024", 32), ("prx_7b", 8)])
+@pytest.mark.parametrize(
+    ("recipe", "rows"), [("spark", 32), ("prx_256", 32), ("prx_pixels_1024", 32), ("prx_7b", 8)]
+)
 def test_of_large_pictures_fewer_are_there_at_a_time(recipe, rows):
     run = phrase(recipe)
     assert rows_at_once(run, "cuda") == rows and rows_at_once(run, "cpu") == BATCH

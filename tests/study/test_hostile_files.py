@@ -1,4 +1,5 @@
-"""Files of a study that are no plain files, or nested without end: refused in words, nothing is written through them."""
+"""Files of a study that are no plain files, or nested without end: refused in words, nothing is
+written through them."""
 
 import os
 

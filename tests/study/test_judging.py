@@ -1,4 +1,5 @@
-"""Judges that a plan names: their numbers with cards, on stand-in networks; the same names in plan, worker and page."""
+"""Judges that a plan names: their numbers with cards, on stand-in networks; the same names in plan,
+worker and page."""
 
 import json
 
@@ -45,21 +46,30 @@ def sources(tmp_path, monkeypatch):
     monkeypatch.setattr(
         judging,
         "load_extractor",
-        lambda name: Extractor(name, f"hash of {name}", "none", "uint8", WIDTH, features, network=Near()),
+        lambda name: Extractor(
+            name, f"hash of {name}", "none", "uint8", WIDTH, features, network=Near()
+        ),
     )
     monkeypatch.setattr(
         Bench,
         "_vectors",
-        lambda self, names: {name: torch.randn(8, generator=torch.Generator().manual_seed(len(name))) for name in names},
+        lambda self, names: {
+            name: torch.randn(8, generator=torch.Generator().manual_seed(len(name)))
+            for name in names
+        },
     )
-    return Sources(*(FolderSource(tmp_path / "to", split) for split in ("reference", "train", "validation")))
+    return Sources(
+        *(FolderSource(tmp_path / "to", split) for split in ("reference", "train", "validation"))
+    )
 
 
 def test_real_pictures_are_near_themselves_and_noise_is_not(sources, tmp_path):
     n = 64
     index = np.arange(n)
     real = torch.from_numpy(sources.reference.read(index % len(sources.reference)).images)
-    noise = torch.randint(0, 256, real.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    noise = torch.randint(
+        0, 256, real.shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     measured = {}
     for what, images in (("real", real), ("noise", noise)):
         bench = Bench(("lite0", "vgg"), sources, tmp_path / "cache")
@@ -73,7 +83,11 @@ def test_real_pictures_are_near_themselves_and_noise_is_not(sources, tmp_path):
     for name in ("lite0.kid", "lite0.mmd", "vgg.kid"):
         assert measured["real"][name].high < measured["noise"][name].low
     card = measured["real"]["lite0.name_rank"].card
-    assert "held-out ones (real pictures: rank" in card.estimator and card.steps == 3 and card.better == "higher"
+    assert (
+        "held-out ones (real pictures: rank" in card.estimator
+        and card.steps == 3
+        and card.better == "higher"
+    )
     assert 0 <= measured["noise"]["lite0.name_recall"].value <= 1
 
 
@@ -91,10 +105,24 @@ def test_names_are_asked_only_of_pictures_that_have_them(sources):
 
 def test_a_plan_names_its_judges():
     base = {"title": "t", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1]}
-    plain, judged = from_plain(base), from_plain({**base, "judges": ["lite0"], "primary": "lite0.kid"})
-    assert plain.hash == Plan(title="t", baseline="spark", arms=("muon",), seeds=(0, 1)).hash != judged.hash
-    assert Measuring(64).how != Measuring(64, judges=("lite0",)).how != Measuring(64, judges=("vgg",)).how
-    for wrong, says in (({"judges": ["clip"]}, "no judge"), ({"primary": "lite0.kid"}, "needs its judge")):
+    plain, judged = (
+        from_plain(base),
+        from_plain({**base, "judges": ["lite0"], "primary": "lite0.kid"}),
+    )
+    assert (
+        plain.hash
+        == Plan(title="t", baseline="spark", arms=("muon",), seeds=(0, 1)).hash
+        != judged.hash
+    )
+    assert (
+        Measuring(64).how
+        != Measuring(64, judges=("lite0",)).how
+        != Measuring(64, judges=("vgg",)).how
+    )
+    for wrong, says in (
+        ({"judges": ["clip"]}, "no judge"),
+        ({"primary": "lite0.kid"}, "needs its judge"),
+    ):
         with pytest.raises(ValueError, match=says):
             from_plain({**base, **wrong})
     assert all(name in METRICS for names in JUDGED.values() for name in names)
@@ -104,7 +132,9 @@ def test_a_plan_names_its_judges():
 def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
     with pytest.raises(BadInput, match="no judge"):
         require_known(("inception",))
-    monkeypatch.setattr("fulcrum.networks.pretrained.folder.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "fulcrum.networks.pretrained.folder.importlib.util.find_spec", lambda name: None
+    )
     with pytest.raises(BadInput, match="not installed"):
         require_known(("vgg",))
     require_known(())
@@ -112,9 +142,21 @@ def test_a_judge_that_is_missing_is_found_before_training(monkeypatch):
 
 def test_a_judge_whose_network_an_arm_learns_from_is_refused_before_training(monkeypatch, tmp_path):
     """LPIPS through VGG would win by construction on what VGG judges."""
-    monkeypatch.setattr("fulcrum.networks.pretrained.folder.installed", lambda name: tmp_path / name)
+    monkeypatch.setattr(
+        "fulcrum.networks.pretrained.folder.installed", lambda name: tmp_path / name
+    )
     monkeypatch.setattr(requirements, "require_known", lambda judges: None)
-    base = {"title": "t", "baseline": "spark + pixels + x_prediction", "arms": ["lpips(network=vgg)"], "seeds": [0, 1]}
+    base = {
+        "title": "t",
+        "baseline": "spark + pixels + x_prediction",
+        "arms": ["lpips(network=vgg)"],
+        "seeds": [0, 1],
+    }
     plan = from_plain({**base, "judges": ["vgg"]})
-    with pytest.raises(BadInput, match=r"the arm 'lpips\(network=vgg\)' learns from the network that the judge 'vgg'"):
-        requirements.require_runnable(plan, lay_out(plan, CATALOG, {}, tmp_path), tmp_path / "study")
+    with pytest.raises(
+        BadInput,
+        match=r"the arm 'lpips\(network=vgg\)' learns from the network that the judge 'vgg'",
+    ):
+        requirements.require_runnable(
+            plan, lay_out(plan, CATALOG, {}, tmp_path), tmp_path / "study"
+        )

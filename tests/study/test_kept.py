@@ -1,4 +1,5 @@
-"""fulcrum study keep, verify: a study's numbers in a small folder, judged again from it, gone on from, rerun."""
+"""fulcrum study keep, verify: a study's numbers in a small folder, judged again from it, gone on
+from, rerun."""
 
 import json
 import os
@@ -45,7 +46,9 @@ def finish(out, plan_file, seeds=(0, 1, 2), metric="attribute_f1"):
     asked = load(plan_file)
     for cell in lay_out(asked, CATALOG, {}, out).cells:
         if cell.seed in seeds:
-            value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[cell.arm] + 0.01 * cell.seed
+            value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[
+                cell.arm
+            ] + 0.01 * cell.seed
             finish_cell(out, cell, measuring(asked).how, {metric: value})
     return out
 
@@ -59,9 +62,17 @@ def kept(tmp_path, plan_file):
 
 def test_what_is_kept_is_judged_as_the_study_was(tmp_path, plan_file, kept):
     result = judged_again(kept, CATALOG)
-    again, _, _ = merge(load(plan_file), CATALOG, [tmp_path / "runs"], tmp_path / "out", "x", lambda text: None)
-    assert result.effects == again.effects and result.grids == again.grids and result.state == "finished"
-    assert [cell.curve for arm in result.arms for cell in arm.cells] == [c.curve for a in again.arms for c in a.cells]
+    again, _, _ = merge(
+        load(plan_file), CATALOG, [tmp_path / "runs"], tmp_path / "out", "x", lambda text: None
+    )
+    assert (
+        result.effects == again.effects
+        and result.grids == again.grids
+        and result.state == "finished"
+    )
+    assert [cell.curve for arm in result.arms for cell in arm.cells] == [
+        c.curve for a in again.arms for c in a.cells
+    ]
     checked = verify(kept, CATALOG)
     assert checked.cells == 9 and checked.effects == len(result.effects) and not checked.differences
     assert results(kept.parent, CATALOG).keys() == {"kept"}
@@ -85,13 +96,18 @@ def test_cells_that_were_finished_since_are_added(tmp_path, plan_file):
 
 
 def test_another_machine_goes_on_from_it(tmp_path, plan_file, kept):
-    result, _, joined = merge(load(plan_file), CATALOG, [kept], tmp_path / "fresh", "x", lambda text: None)
+    result, _, joined = merge(
+        load(plan_file), CATALOG, [kept], tmp_path / "fresh", "x", lambda text: None
+    )
     assert joined.copied == {str(kept): 9} and result.state == "finished"
     asked = load(plan_file)
     cells = lay_out(asked, CATALOG, {}, tmp_path / "fresh").cells
     assert all(finished(tmp_path / "fresh", cell, measuring(asked).how) for cell in cells)
-    again, new = keep(plan_file, CATALOG, tmp_path / "fresh", kept, "x")  # cells without pictures take none away
-    assert new == 0 and again.grids == judged_again(kept, CATALOG).grids and again.grids.arms[0].images
+    # cells without pictures take none away
+    again, new = keep(plan_file, CATALOG, tmp_path / "fresh", kept, "x")
+    assert (
+        new == 0 and again.grids == judged_again(kept, CATALOG).grids and again.grids.arms[0].images
+    )
 
 
 def test_other_numbers_of_a_kept_cell_are_refused(tmp_path, plan_file, kept):
@@ -136,18 +152,26 @@ def mine() -> RunSpec:
 
 
 def test_a_study_of_a_recipe_of_ones_own_is_verified_and_shown_without_it(tmp_path, plan_file):
-    """A kept study whose recipe came with --with made `study verify docs/evidence` fail for whoever has no such file."""
+    """A kept study whose recipe came with --with made `study verify docs/evidence` fail for whoever
+    has no such file."""
     recipe, out, folder = tmp_path / "own.py", tmp_path / "runs", tmp_path / "all" / "emoji"
     recipe.write_text(OWN_RECIPE)
     known, hashes = with_files([recipe])
     plan_file.write_text(PLAN.replace('baseline = "spark"', 'baseline = "mine"'))
     asked = load(plan_file)
     for cell in lay_out(asked, known, hashes, out).cells:
-        value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[cell.arm] + 0.01 * cell.seed
+        value = {"baseline": 0.7, "short_captions": 0.2, "bf16_storage": 0.68}[
+            cell.arm
+        ] + 0.01 * cell.seed
         finish_cell(out, cell, measuring(asked).how, {"attribute_f1": value})
     result, _ = keep(plan_file, known, out, folder, "x", hashes)
     checked = verify(folder, CATALOG)
-    assert not checked.whole and checked.cells == 9 and checked.effects == len(result.effects) and not checked.differences
+    assert (
+        not checked.whole
+        and checked.cells == 9
+        and checked.effects == len(result.effects)
+        and not checked.differences
+    )
     whole = verify(folder, known, {**hashes, "another": "0" * 64})
     assert whole.whole and whole.effects == len(result.effects) and not whole.differences
     with pytest.raises(BadInput, match="other files of one's own"):
@@ -157,19 +181,29 @@ def test_a_study_of_a_recipe_of_ones_own_is_verified_and_shown_without_it(tmp_pa
         (row.arm, row.mean, row.verdict) for row in result.effects
     ]
     answer = CliRunner().invoke(app, ["study", "verify", str(folder.parent)])
-    assert answer.exit_code == 0 and f"{len(result.effects)} effects judged again from their pairs" in answer.stdout
-    assert "not checked without its --with FILE: that the plan asks for these cells" in answer.stdout
+    assert (
+        answer.exit_code == 0
+        and f"{len(result.effects)} effects judged again from their pairs" in answer.stdout
+    )
+    assert (
+        "not checked without its --with FILE: that the plan asks for these cells" in answer.stdout
+    )
     assert CliRunner().invoke(app, ["study", "evidence", str(folder.parent)]).exit_code == 0
     record = read_json(folder / "result.json", "")
     record["effects"][0]["mean"] += 0.001
     (folder / "result.json").write_text(json.dumps(record))
     file, mean = verify(folder, CATALOG).differences
-    assert file == "result.json was changed" and mean.startswith(f"{record['effects'][0]['arm']}, attribute_f1.mean: kept ")
-    with pytest.raises(BadInput, match="not as it was kept: result.json was changed"):  # nothing else can vouch for it
+    assert file == "result.json was changed" and mean.startswith(
+        f"{record['effects'][0]['arm']}, attribute_f1.mean: kept "
+    )
+    # nothing else can vouch for it
+    with pytest.raises(BadInput, match="not as it was kept: result.json was changed"):
         results(folder.parent, CATALOG)
     record["effects"][0] |= {"n": 60, "mean": -5.0}
     (folder / "result.json").write_text(json.dumps(record))
-    assert any("attribute_f1.n: kept 60, found 3" in line for line in verify(folder, CATALOG).differences)
+    assert any(
+        "attribute_f1.n: kept 60, found 3" in line for line in verify(folder, CATALOG).differences
+    )
     (folder / "result.json").write_text("{}")
     with pytest.raises(BadInput, match="not the result of a study"):
         verify(folder, CATALOG)
@@ -181,7 +215,11 @@ def test_a_file_that_a_plan_does_not_need_is_not_kept_as_needed(tmp_path, plan_f
     recipe.write_text(OWN_RECIPE)
     known, hashes = with_files([recipe])
     keep(plan_file, known, out, tmp_path / "kept", "x", hashes)
-    assert hashes and read_facts(tmp_path / "kept")["user_files"] == {} and verify(tmp_path / "kept", CATALOG).whole
+    assert (
+        hashes
+        and read_facts(tmp_path / "kept")["user_files"] == {}
+        and verify(tmp_path / "kept", CATALOG).whole
+    )
 
 
 def give_other_pictures(kept):
@@ -191,7 +229,9 @@ def give_other_pictures(kept):
 
 def add_a_cell(kept):
     line = json.loads((kept / "cells.jsonl").read_text().splitlines()[0])
-    other = sealed({**{name: value for name, value in line.items() if name != "check"}, "key": "0" * 16})
+    other = sealed(
+        {**{name: value for name, value in line.items() if name != "check"}, "key": "0" * 16}
+    )
     with (kept / "cells.jsonl").open("a") as lines:
         lines.write(json.dumps(other) + "\n")
 
@@ -206,12 +246,16 @@ def add_a_cell(kept):
         (add_a_cell, "cells.jsonl was changed"),
         (lambda kept: (kept / "contents.json").unlink(), "contents.json is missing"),
         (lambda kept: (kept / "cells.jsonl").unlink(), "has lost its cells.jsonl"),
-        (lambda kept: (kept / "result.json extra").touch(), "result.json extra was put there since"),
+        (
+            lambda kept: (kept / "result.json extra").touch(),
+            "result.json extra was put there since",
+        ),
         (lambda kept: os.mkfifo(kept / "pictures" / "pipe.json"), "pipe.json is no plain file"),
     ],
 )
 def test_files_that_are_not_as_they_were_kept_are_named(kept, damage, words):
-    """All of these were "all as kept", and the page showed them; a study without cells was passed over in a folder."""
+    """All of these were "all as kept", and the page showed them; a study without cells was passed
+    over in a folder."""
     damage(kept)
     for judged in (verify, results):
         with pytest.raises(BadInput, match=words):
@@ -236,7 +280,9 @@ def test_a_list_that_is_missing_says_how_to_make_it(kept):
     (kept / "contents.json").unlink()
     with pytest.raises(BadInput) as refused:
         verify(kept, CATALOG)
-    assert "contents.json is missing" in str(refused.value) and "fulcrum study keep" in str(refused.value.hint)
+    assert "contents.json is missing" in str(refused.value) and "fulcrum study keep" in str(
+        refused.value.hint
+    )
 
 
 def test_a_file_that_no_study_was_run_with_is_not_ignored(kept, tmp_path):
@@ -272,21 +318,37 @@ def test_a_folder_without_a_study_is_refused(tmp_path):
 
 def test_real_cells_are_kept_trained_anew_and_equal(tmp_path, plan_file, monkeypatch):
     all_here(monkeypatch)
-    text = PLAN.replace("[0, 1, 2]", "[0, 1]").replace('"short_captions", ', "").replace("images = 48", "images = 32")
-    plan_file.write_text(text + "learning_rates = { sweep = [0.5, 1], share = 0.5 }\nevaluations = [0.5, 1.0]\n")
+    text = (
+        PLAN.replace("[0, 1, 2]", "[0, 1]")
+        .replace('"short_captions", ', "")
+        .replace("images = 48", "images = 32")
+    )
+    plan_file.write_text(
+        text + "learning_rates = { sweep = [0.5, 1], share = 0.5 }\nevaluations = [0.5, 1.0]\n"
+    )
     out = tmp_path / "runs"
     result, _ = run(load(plan_file), CATALOG, out, "x", lambda text: None)
     again, new = keep(plan_file, CATALOG, out, tmp_path / "kept", "x")
     assert new == 8  # four cells, and four tries of rates
-    assert [row for row in again.effects if row.unit == "images"] == [row for row in result.effects if row.unit == "images"]
+    assert [row for row in again.effects if row.unit == "images"] == [
+        row for row in result.effects if row.unit == "images"
+    ]
     assert again.sweeps == result.sweeps and again.arms[1].cost == result.arms[1].cost
-    (cell, kept, trained), *_ = rerun(tmp_path / "kept", CATALOG, 1, lambda text: None, compile_blocks=False)
+    (cell, kept, trained), *_ = rerun(
+        tmp_path / "kept", CATALOG, 1, lambda text: None, compile_blocks=False
+    )
     assert kept == trained and cell.known
 
 
 @pytest.mark.parametrize(
     "fields",
-    [{"outcome": [1]}, {"result": []}, {"outcome": {"metrics": {"a": [1]}}}, {"outcome": {"metrics": {}}, "curve": 5}, {}],
+    [
+        {"outcome": [1]},
+        {"result": []},
+        {"outcome": {"metrics": {"a": [1]}}},
+        {"outcome": {"metrics": {}}, "curve": 5},
+        {},
+    ],
 )
 def test_a_cell_with_other_things_in_it_is_refused_in_words(tmp_path, fields):
     """With a checksum that fits: whoever writes a line can seal it."""

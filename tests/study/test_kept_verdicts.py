@@ -1,4 +1,5 @@
-"""Kept studies that somebody has edited and sealed again: what does not follow from the cells is named, always in words."""
+"""Kept studies that somebody has edited and sealed again: what does not follow from the cells is
+named, always in words."""
 
 import json
 import shutil
@@ -57,23 +58,33 @@ def invent(record):
 
 
 def test_the_verdicts_of_our_own_plans_cannot_be_hidden_behind_a_file_that_nobody_has(ours):
-    """ "14 mean differences computed again, all as kept" was said of verdicts that somebody had made up."""
+    """ "14 mean differences computed again, all as kept" was said of verdicts that somebody had made
+    up."""
     edit(ours / "result.json", invent)
     edit_facts(ours, user_files={"x.py": "0" * 64})
     for judged in (verify, results):
-        with pytest.raises(BadInput, match=r"run with x\.py, and its plan asks for nothing but our own"):
+        with pytest.raises(
+            BadInput, match=r"run with x\.py, and its plan asks for nothing but our own"
+        ):
             judged(ours if judged is verify else ours.parent, CATALOG)
 
 
 def test_pairs_alone_tell_every_verdict_at_equal_images(emoji):
     checked = verify(emoji, CATALOG)
-    assert (checked.effects, checked.others, checked.differences) == (33, 6, ()) and not checked.whole
+    assert (checked.effects, checked.others, checked.differences) == (
+        33,
+        6,
+        (),
+    ) and not checked.whole
     edit(emoji / "result.json", invent)
     write_contents(emoji)
     told = verify(emoji, CATALOG).differences
     assert 'muon, vgg.lpips.verdict: kept "better", found "tie"' in told
     assert "muon, vgg.lpips.low: kept 0.5, found -0.0107962" in told
-    assert any("at equal time: a verdict 'better' at equal time, which no plan sets out to decide" in line for line in told)
+    assert any(
+        "at equal time: a verdict 'better' at equal time, which no plan sets out to decide" in line
+        for line in told
+    )
     with pytest.raises(BadInput, match="does not follow from its cells"):  # the page showed it
         results(emoji.parent, CATALOG)
 
@@ -82,15 +93,27 @@ def test_pairs_alone_tell_every_verdict_at_equal_images(emoji):
     ("change", "words"),
     [
         (lambda record: record["effects"].pop(0), "muon, vgg.lpips: kept null"),
-        (lambda record: record["effects"][0].update(margin=0.001), "muon, vgg.lpips.margin: kept 0.001, found 0.01"),
-        (lambda record: record["effects"][0].update(p_adjusted=0.01), "p_adjusted: kept 0.01, found 0.4375"),
-        (lambda record: record["effects"][0].update(unit="time", verdict="tie", margin=1e-9), "not lie within the margin"),
+        (
+            lambda record: record["effects"][0].update(margin=0.001),
+            "muon, vgg.lpips.margin: kept 0.001, found 0.01",
+        ),
+        (
+            lambda record: record["effects"][0].update(p_adjusted=0.01),
+            "p_adjusted: kept 0.01, found 0.4375",
+        ),
+        (
+            lambda record: record["effects"][0].update(unit="time", verdict="tie", margin=1e-9),
+            "not lie within the margin",
+        ),
         (lambda record: record["effects"][-1].update(mean=1e6), "outside of its interval"),
         (lambda record: record["noise"][0].update(sd=1.0), "noise[0].sd: kept 1"),
-        (lambda record: record["plan"].update(primary_metric="lite0.kid"), 'plan.primary_metric: kept "lite0.kid"'),
+        (
+            lambda record: record["plan"].update(primary_metric="lite0.kid"),
+            'plan.primary_metric: kept "lite0.kid"',
+        ),
         (lambda record: record["plan"].update(alpha=0.5), "plan.alpha: kept 0.5, found 0.05"),
     ],
-)  # fmt: skip
+)
 def test_what_a_study_says_without_its_files_is_held_against_the_pairs(emoji, change, words):
     edit(emoji / "result.json", change)
     write_contents(emoji)
@@ -112,7 +135,9 @@ def test_a_number_without_end_is_a_difference(study, request):
     folder = request.getfixturevalue(study)
     edit(folder / "result.json", lambda record: record["effects"][0].update(mean=10**400))
     if study == "ours":
-        assert any("effects[0].mean: kept 1000" in line for line in verify(folder, CATALOG).differences)
+        assert any(
+            "effects[0].mean: kept 1000" in line for line in verify(folder, CATALOG).differences
+        )
     else:
         with pytest.raises(BadInput, match="not the result of a study"):
             verify(folder, CATALOG)
@@ -148,17 +173,35 @@ def warned(record):
     [
         (lambda record: record["codes"].pop(), "codes: kept"),
         (lambda record: record["codes"].append({"code": "compound", "values": {}}), "codes: kept"),
-        (lambda record: record["codes"][0].update(code="rates-swept"), 'codes[0].code: kept "rates-swept"'),
+        (
+            lambda record: record["codes"][0].update(code="rates-swept"),
+            'codes[0].code: kept "rates-swept"',
+        ),
         (lambda record: warned(record)["codes"].clear(), ".codes: kept []"),
-        (lambda record: warned(record)["codes"][0].update(code="other"), '.codes[0].code: kept "other"'),
-        (lambda record: record["metrics"][0]["codes"][0]["values"].update(cells=7), "values.cells: kept 7, found 16"),
+        (
+            lambda record: warned(record)["codes"][0].update(code="other"),
+            '.codes[0].code: kept "other"',
+        ),
+        (
+            lambda record: record["metrics"][0]["codes"][0]["values"].update(cells=7),
+            "values.cells: kept 7, found 16",
+        ),
         (lambda record: claim(record)["codes"].clear(), ".codes: kept []"),
-        (lambda record: claim(record).update(verdict="contradicted"), '.verdict: kept "contradicted"'),
-        (lambda record: record["effects"][0].update(verdict="tie"), 'effects[0].verdict: kept "tie"'),
+        (
+            lambda record: claim(record).update(verdict="contradicted"),
+            '.verdict: kept "contradicted"',
+        ),
+        (
+            lambda record: record["effects"][0].update(verdict="tie"),
+            'effects[0].verdict: kept "tie"',
+        ),
         (lambda record: record["effects"][0].update(mean=0.5), "effects[0].mean: kept 0.5"),
-        (lambda record: record["arms"][1]["cost"].update(time_ratio=9.0), "arms[1].cost.time_ratio: kept 9"),
+        (
+            lambda record: record["arms"][1]["cost"].update(time_ratio=9.0),
+            "arms[1].cost.time_ratio: kept 9",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_changed_number_verdict_or_code_is_a_difference(ours, change, words):
     edit(ours / "result.json", change)
     assert any(words in line for line in verify(ours, CATALOG).differences)
@@ -172,12 +215,17 @@ def without_codes(value):
 
 def test_a_result_from_before_there_were_codes_is_read_and_migrated_once(ours):
     files = {path: path.read_bytes() for path in ours.rglob("*") if path.is_file()}
-    (ours / "result.json").write_text(json.dumps(without_codes(json.loads(files[ours / "result.json"]))))
+    (ours / "result.json").write_text(
+        json.dumps(without_codes(json.loads(files[ours / "result.json"])))
+    )
     write_contents(ours)
     before = verify(ours, CATALOG)
     assert before.differences == () and not before.coded and "remarks not checked" in before.words
     assert migrate(ours, CATALOG) and not migrate(ours, CATALOG)
-    assert json.loads((ours / "result.json").read_text())["codes"] == json.loads(files[ours / "result.json"])["codes"]
+    assert (
+        json.loads((ours / "result.json").read_text())["codes"]
+        == json.loads(files[ours / "result.json"])["codes"]
+    )
     assert verify(ours, CATALOG).coded
     for path, content in files.items():
         assert path.name in ("result.json", "contents.json") or path.read_bytes() == content
@@ -231,7 +279,10 @@ def metrics(value):
         (lambda line: line.update(outcome=[]), "outcome: should be"),
         (lambda line: line.pop("outcome"), "expected `outcome`"),
         (lambda line: line.pop("result"), "expected `result`"),
-        (lambda line: line.update(curve=[[1, 1.0, 10**400]]), r"curve\.0\.2: expected a number up to"),
+        (
+            lambda line: line.update(curve=[[1, 1.0, 10**400]]),
+            r"curve\.0\.2: expected a number up to",
+        ),
         (lambda line: line.update(curve=[[10**400, 1.0, 1.0]]), r"curve\.0\.0"),
         (lambda line: line.update(points={"-5": {}}), r"points\.-5"),
         (lambda line: line.pop("arm"), "arm: field required"),
@@ -244,16 +295,26 @@ def metrics(value):
 def test_a_sealed_line_with_other_things_in_it_is_told_as_that_line(study, request, change, words):
     folder = request.getfixturevalue(study)
     edit_lines(folder, change)
-    with pytest.raises(BadInput, match=rf"line 1 of .*cells\.jsonl is not what a study keeps: .*{words}"):
+    with pytest.raises(
+        BadInput, match=rf"line 1 of .*cells\.jsonl is not what a study keeps: .*{words}"
+    ):
         verify(folder, CATALOG)
 
 
 def test_every_line_that_was_kept_is_let_through():
-    lines = [json.loads(line) for path in EVIDENCE.glob("*/cells.jsonl") for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for path in EVIDENCE.glob("*/cells.jsonl")
+        for line in path.read_text().splitlines()
+    ]
     assert len(lines) > 1000 and not [fault for line in lines if (fault := fault_of_line(line))]
     diverged = lines[0] | {"curve": [[8, 1.0, float("nan")], [16, 2.0, float("inf")]]}
-    assert not fault_of_line(diverged) and not fault_of_line({"arm": "trunk", "seed": 0, "kind": "trunk", **_ended()})
-    assert not fault_of_line({"arm": "a", "seed": 0, "kind": "arm", "outcome": {"why": "it diverged", "images": 8}})
+    assert not fault_of_line(diverged) and not fault_of_line(
+        {"arm": "trunk", "seed": 0, "kind": "trunk", **_ended()}
+    )
+    assert not fault_of_line(
+        {"arm": "a", "seed": 0, "kind": "arm", "outcome": {"why": "it diverged", "images": 8}}
+    )
 
 
 def _ended():
@@ -285,7 +346,8 @@ def test_pictures_that_are_a_text_are_refused_in_words(ours):
 
 
 @pytest.mark.parametrize(
-    "error", [KeyError("x"), OverflowError("x"), AttributeError("x"), IndexError("x"), RecursionError("x")]
+    "error",
+    [KeyError("x"), OverflowError("x"), AttributeError("x"), IndexError("x"), RecursionError("x")],
 )
 def test_whatever_judging_meets_ends_in_one_sentence_with_the_study(ours, monkeypatch, error):
     def fail(*given):
@@ -293,7 +355,10 @@ def test_whatever_judging_meets_ends_in_one_sentence_with_the_study(ours, monkey
 
     monkeypatch.setattr(kept_verdicts, "judged_again", fail)
     for judged in (verify, results):
-        with pytest.raises(BadInput, match=rf"ours could not be judged: {type(error).__name__} .* in test_kept_verdicts"):
+        with pytest.raises(
+            BadInput,
+            match=rf"ours could not be judged: {type(error).__name__} .* in test_kept_verdicts",
+        ):
             judged(ours if judged is verify else ours.parent, CATALOG)
 
 
@@ -314,5 +379,7 @@ def test_a_study_that_lost_all_but_its_list_is_still_told(ours, emoji):
 
 def test_rounding_of_another_machine_is_no_difference():
     assert not list(differences({"a": [1.0, "x"]}, {"a": [1.0 + 1e-9, "x"]}))
-    assert list(differences({"a": 1.0}, {"a": 1.001})) and list(differences({"a": 1}, {"a": 1, "b": 2}))
+    assert list(differences({"a": 1.0}, {"a": 1.001})) and list(
+        differences({"a": 1}, {"a": 1, "b": 2})
+    )
     assert list(differences([1, 2], [1])) and list(differences(True, 1.5))

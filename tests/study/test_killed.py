@@ -1,4 +1,5 @@
-"""A study killed with -9 three times at random ends with the report of an undisturbed one, measured times aside."""
+"""A study killed with -9 three times at random ends with the report of an undisturbed one, measured
+times aside."""
 
 import json
 import os
@@ -13,8 +14,9 @@ import pytest
 from tests.study.small import SMALL, without_times
 
 PLAN = (
-    'title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 160\n'
-    f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations = [0.5, 1.0]\n"
+    'title = "Killed"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0,'
+    f" 1]\nimages = 160\nsettings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\nevaluations"
+    " = [0.5, 1.0]\n"
 )
 
 
@@ -41,7 +43,9 @@ def test_three_kills_at_random_change_nothing(tmp_path):
         (folder / "plan.toml").write_text(PLAN)
         begun = time.monotonic()
         for _ in range(kills):
-            going = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            going = subprocess.Popen(
+                command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             try:
                 going.wait(random.uniform(0.15, 0.6) * lasted)
             except subprocess.TimeoutExpired:
@@ -50,5 +54,7 @@ def test_three_kills_at_random_change_nothing(tmp_path):
         done = subprocess.run(command(folder), capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         lasted = time.monotonic() - begun
-        reports[name] = without_times(json.loads(next(folder.glob("runs/study-*/report.json")).read_text()))
+        reports[name] = without_times(
+            json.loads(next(folder.glob("runs/study-*/report.json")).read_text())
+        )
     assert reports["calm"] == reports["killed"]

@@ -1,4 +1,5 @@
-"""Scatter shared by a family: against simulated truth, arms that are unlike, and what is left of a picked effect."""
+"""Scatter shared by a family: against simulated truth, arms that are unlike, and what is left of a
+picked effect."""
 
 import numpy as np
 import pytest
@@ -13,14 +14,20 @@ def moments(sds: list[float], n: int = 8, seed: int = 0) -> tuple[np.ndarray, np
 
 
 def test_arms_of_equal_noise_share_it() -> None:
-    """25 arms with a variance of four: it is found, and worth more than twenty pairs of an arm's own."""
+    """25 arms with a variance of four: it is found, and worth more than twenty pairs of an arm's
+    own."""
     prior = shared_scatter(*moments([2.0] * 25))
-    assert prior.variance == pytest.approx(np.full(25, 4.0), rel=0.25) and (prior.degrees > 12).all()
+    assert (
+        prior.variance == pytest.approx(np.full(25, 4.0), rel=0.25) and (prior.degrees > 12).all()
+    )
 
 
 def test_unequal_noise_counts_for_less() -> None:
     rng = np.random.default_rng(1)
-    equal, unequal = (shared_scatter(*moments(sds)) for sds in ([1.0] * 25, np.sqrt(2 / rng.gamma(3, 1, 25)).tolist()))
+    equal, unequal = (
+        shared_scatter(*moments(sds))
+        for sds in ([1.0] * 25, np.sqrt(2 / rng.gamma(3, 1, 25)).tolist())
+    )
     assert np.median(unequal.degrees) < np.median(equal.degrees) / 2
 
 
@@ -28,7 +35,8 @@ def test_an_arm_alone_or_far_from_all_others_stands_alone() -> None:
     assert shared_scatter(*moments([1.0])).degrees == [0.0]
     prior = shared_scatter(*moments([1.0] * 9 + [100.0, 0.01, 0.0]))
     assert (prior.degrees[9:] == 0.0).all() and (prior.degrees[:9] > 3.0).all()
-    assert prior.variance[:9] == pytest.approx(np.ones(9), rel=0.6)  # the loud one is not averaged in
+    # the loud one is not averaged in
+    assert prior.variance[:9] == pytest.approx(np.ones(9), rel=0.6)
 
 
 def test_other_metrics_are_no_neighbours() -> None:
@@ -40,30 +48,45 @@ def test_other_metrics_are_no_neighbours() -> None:
 def test_flips_do_not_change_it() -> None:
     differences = np.random.default_rng(2).standard_normal((7, 5)) + 1.0
     flipped = differences * np.array([1, -1, 1, 1, -1, -1, 1])[:, None]
-    for one, other in zip(*(shared_scatter(np.square(d).sum(axis=0), np.full(5, 7.0)) for d in (differences, flipped)),
-                          strict=True):  # fmt: skip
+    for one, other in zip(
+        *(
+            shared_scatter(np.square(d).sum(axis=0), np.full(5, 7.0))
+            for d in (differences, flipped)
+        ),
+        strict=True,
+    ):
         assert one == pytest.approx(other)
 
 
 @pytest.mark.parametrize("loudness", [1.0, 2.0, 3.0])
 def test_an_arm_that_is_louder_than_the_others_has_an_interval_of_its_own(loudness: float) -> None:
-    """24 quiet arms say nothing about a loud one. With their scatter shared its interval covered .73 at six pairs, and an
-    effect of a whole margin was called a tie in .17 of studies."""
+    """24 quiet arms say nothing about a loud one. With their scatter shared its interval covered
+    .73 at six pairs, and an effect of a whole margin was called a tie in .17 of studies."""
     cells = np.random.default_rng(3).standard_normal((4000, 6, 26)) / 2**0.5
     differences = cells[..., 1:] - cells[..., :1]
     differences[..., 0] *= loudness
-    mean, (reach, tie_reach) = differences[..., 0].mean(axis=1), (half_widths(differences, a)[:, 0] for a in (0.05, 0.1))
+    mean, (reach, tie_reach) = (
+        differences[..., 0].mean(axis=1),
+        (half_widths(differences, a)[:, 0] for a in (0.05, 0.1)),
+    )
     assert abs(float((np.abs(mean) <= reach).mean()) - 0.95) <= 0.012
     margin = 2.0 * loudness
-    assert float((mean + margin + tie_reach <= margin).mean()) <= 0.06  # at a true effect of just the margin
+    # at a true effect of just the margin
+    assert float((mean + margin + tie_reach <= margin).mean()) <= 0.06
 
 
 def test_other_arms_do_not_move_an_interval() -> None:
     differences = np.random.default_rng(4).standard_normal((6, 3)) * np.array([1.0, 1.5, 1.2])
     assert (half_widths(differences, 0.05)[:2] == half_widths(differences[:, :2], 0.05)).all()
-    assert half_widths(np.where(np.arange(6)[:, None] < 1, differences, np.nan), 0.05).tolist() == [np.inf] * 3  # one pair
+    # one pair
+    assert (
+        half_widths(np.where(np.arange(6)[:, None] < 1, differences, np.nan), 0.05).tolist()
+        == [np.inf] * 3
+    )
     own = differences[:, 0]
-    assert half_widths(differences, 0.05)[0] == pytest.approx(stdtrit(5, 0.975) * own.std(ddof=1) / 6**0.5)
+    assert half_widths(differences, 0.05)[0] == pytest.approx(
+        stdtrit(5, 0.975) * own.std(ddof=1) / 6**0.5
+    )
 
 
 def test_a_picked_effect_is_cut_near_the_bar_and_kept_far_from_it() -> None:

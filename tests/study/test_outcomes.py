@@ -1,4 +1,5 @@
-"""Failures as outcomes: a training that comes to nothing is what its cell found; a mishap is run again."""
+"""Failures as outcomes: a training that comes to nothing is what its cell found; a mishap is run
+again."""
 
 import json
 import threading
@@ -52,7 +53,9 @@ class Explosive(Swap):
         return True
 
 
-OWN = CATALOG._replace(levers={**CATALOG.levers, "explosive": Explosive}, fillers=(*CATALOG.fillers, BurstWeight))
+OWN = CATALOG._replace(
+    levers={**CATALOG.levers, "explosive": Explosive}, fillers=(*CATALOG.fillers, BurstWeight)
+)
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +68,14 @@ def asked(**changes):
 
 
 class Doomed(Here):
-    """The cells named here fail in the middle of their training, as a loss that is not finite does."""
+    """The cells named here fail in the middle of their training, as a loss that is not finite
+    does."""
 
     names: ClassVar[set[tuple[str, int]]] = set()
     ran: ClassVar[list[tuple[str, int]]] = []
 
-    here: ClassVar[threading.local] = threading.local()  # cells run side by side, each on its lane's thread
+    #: cells run side by side, each on its lane's thread
+    here: ClassVar[threading.local] = threading.local()
 
     def ask(self, cell):
         self.ran.append((cell.arm, cell.seed))
@@ -84,7 +89,9 @@ def doomed(monkeypatch):
 
     def burst(check):
         if check.before.images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
-            raise TrainingFailed(f"the step at {check.before.images} images is not finite", "lower optim.lr")
+            raise TrainingFailed(
+                f"the step at {check.before.images} images is not finite", "lower optim.lr"
+            )
         return counts(check)
 
     monkeypatch.setattr(StepCheck, "_counts", burst)
@@ -103,19 +110,33 @@ def test_a_failed_cell_is_what_was_found_and_the_study_ends_well(doomed, tmp_pat
     result, page = run(asked(), CATALOG, tmp_path, "x", lines.append)
     how = measuring(asked()).how
     (cell,) = [
-        one for one in lay_out(asked(), CATALOG, {}, tmp_path).cells if one.arm == "short_captions" and one.seed == 1
+        one
+        for one in lay_out(asked(), CATALOG, {}, tmp_path).cells
+        if one.arm == "short_captions" and one.seed == 1
     ]
     outcome = read_sealed(tmp_path / cell.key / f"failed-{how}.json", "")
-    assert (outcome["arm"], outcome["seed"], outcome["key"], outcome["images"]) == ("short_captions", 1, cell.key, 16)
+    assert (outcome["arm"], outcome["seed"], outcome["key"], outcome["images"]) == (
+        "short_captions",
+        1,
+        cell.key,
+        16,
+    )
     assert "not finite" in outcome["why"] and outcome["machine"]["torch"]
     assert failures(lay_out(asked(), CATALOG, {}, tmp_path).cells, tmp_path, how) == {
         "short_captions": {1: "the step at 16 images is not finite"}
     }
     shown = {(arm.name, one.seed): one for arm in result.arms for one in arm.cells}
     assert [place for place, one in shown.items() if one.state != "done"] == [("short_captions", 1)]
-    assert shown["short_captions", 1].state == "failed" and "not finite" in shown["short_captions", 1].failure
+    assert (
+        shown["short_captions", 1].state == "failed"
+        and "not finite" in shown["short_captions", 1].failure
+    )
     assert all(one.machine for one in shown.values())
-    assert result.state == "finished" and page.is_file() and (result.progress.done, result.progress.failed) == (5, 1)
+    assert (
+        result.state == "finished"
+        and page.is_file()
+        and (result.progress.done, result.progress.failed) == (5, 1)
+    )
     assert any("1 of 6 cells failed: short_captions, seed 1" in line for line in lines) and any(
         ", 1 failed," in line for line in lines
     )
@@ -137,7 +158,9 @@ def test_a_failed_cell_is_run_again_only_when_asked(doomed, tmp_path):
 
 def test_a_study_without_a_baseline_has_no_answer_and_says_so(doomed, tmp_path):
     doomed(("baseline", 0), ("baseline", 1), ("bf16_storage", 0))
-    with pytest.raises(RunFailed, match="no cell of the baseline was finished.*3 of 6 cells failed") as error:
+    with pytest.raises(
+        RunFailed, match="no cell of the baseline was finished.*3 of 6 cells failed"
+    ) as error:
         run(asked(), CATALOG, tmp_path, "x", lambda text: None)
     assert "optim.lr" in error.value.hint
     page = json.loads((freeze(asked(), tmp_path) / "report.json").read_text())
@@ -149,12 +172,18 @@ def test_an_outcome_that_was_damaged_is_set_aside_and_the_cell_runs_again(doomed
     run(asked(), CATALOG, tmp_path, "x", lambda text: None)
     (path,) = tmp_path.glob("*/failed-*.json")
     outcome = json.loads(path.read_text())
-    no_reason = json.dumps(sealed({name: outcome[name] for name in outcome if name not in ("why", "check")}))
+    no_reason = json.dumps(
+        sealed({name: outcome[name] for name in outcome if name not in ("why", "check")})
+    )
     for harm in ('{"why": "edi', json.dumps({**outcome, "why": "no reason"}), "[]", no_reason):
         path.write_text(harm)
         ran.clear()
         run(asked(), CATALOG, tmp_path, "x", lambda text: None)
-        assert ran == [("short_captions", 1)] and path.is_file() and path.with_name(f"damaged-{path.name}").is_file()
+        assert (
+            ran == [("short_captions", 1)]
+            and path.is_file()
+            and path.with_name(f"damaged-{path.name}").is_file()
+        )
 
 
 def test_a_finished_cell_has_not_failed(doomed, tmp_path):
@@ -174,7 +203,13 @@ def test_what_is_no_fault_of_the_training_is_still_an_error_that_runs_again(tmp_
     monkeypatch.setattr(StepCheck, "_counts", broken)
     with pytest.raises(RunFailed, match="4 of 4 cells failed.*a bug"):
         work = Work(tmp_path, System(), measuring(asked()), ())
-        run_all(lay_out(asked(arms=("bf16_storage",)), CATALOG, {}, tmp_path).cells, work, 1, lambda board: None, lane=Here)
+        run_all(
+            lay_out(asked(arms=("bf16_storage",)), CATALOG, {}, tmp_path).cells,
+            work,
+            1,
+            lambda board: None,
+            lane=Here,
+        )
     assert not list(tmp_path.glob("*/failed-*"))
 
 
@@ -219,7 +254,10 @@ def test_pictures_that_cannot_be_measured_are_an_outcome(tmp_path, monkeypatch):
     cell = lay_out(asked(), CATALOG, {}, tmp_path).cells[0]
     work = Work(tmp_path, System(), measuring(asked()), ())
     reply = answer(json.loads(json.dumps(work.asked(cell))), work.setup(), CATALOG)
-    assert reply["outcome"] and "its pictures cannot be measured: Fréchet distance is not finite" in reply["error"]
+    assert (
+        reply["outcome"]
+        and "its pictures cannot be measured: Fréchet distance is not finite" in reply["error"]
+    )
 
 
 def test_a_trunk_that_fails_is_an_error_that_says_what_hangs_on_it(tmp_path, monkeypatch):
@@ -230,7 +268,13 @@ def test_a_trunk_that_fails_is_an_error_that_says_what_hangs_on_it(tmp_path, mon
     trunk = lay_out(trunked, CATALOG, {}, tmp_path).before[0]
     monkeypatch.setattr(StepCheck, "_counts", burst)
     with pytest.raises(RunFailed, match="trunk, seed 0: the step at 8 images") as error:
-        run_all([trunk], Work(tmp_path, System(), measuring(trunked), ()), 1, lambda board: None, lane=Here)
+        run_all(
+            [trunk],
+            Work(tmp_path, System(), measuring(trunked), ()),
+            1,
+            lambda board: None,
+            lane=Here,
+        )
     assert "every arm of seed 0 begins from it" in error.value.hint
 
 
@@ -260,7 +304,9 @@ def test_a_real_burst_is_proven_timed_and_counted(tmp_path, monkeypatch):
     bursting = asked(arms=("explosive",), images=160)
     result, _ = run(bursting, OWN, tmp_path, "x", lambda text: None)
     arm = result.arms[1]
-    assert {cell.state for cell in arm.cells} == {"failed"} and all("not finite" in cell.failure for cell in arm.cells)
+    assert {cell.state for cell in arm.cells} == {"failed"} and all(
+        "not finite" in cell.failure for cell in arm.cells
+    )
     assert arm.cost.time_ratio and result.arms[0].count("done") == 2
 
 

@@ -1,4 +1,5 @@
-"""Arms with a base of their own: levers that need another are held against the arm that has it, and both are judged."""
+"""Arms with a base of their own: levers that need another are held against the arm that has it, and
+both are judged."""
 
 import math
 
@@ -48,21 +49,33 @@ def test_a_plan_names_levers_and_what_they_are_added_to(tmp_path):
         ("muon", "spark + muon", "baseline"),
         ("bf16_storage on muon", "spark + muon + bf16_storage", "muon"),
     ]
-    assert from_plain(read.frozen).frozen == read.frozen and read.hash != asked("muon", "bf16_storage").hash
+    assert (
+        from_plain(read.frozen).frozen == read.frozen
+        and read.hash != asked("muon", "bf16_storage").hash
+    )
 
 
 def test_the_base_is_an_arm_even_where_the_plan_does_not_name_it_and_stands_before_what_is_added():
     for arms in ([ON], [ON, "muon"], [{"add": "short_captions", "to": "bf16_storage on muon"}, ON]):
         names = [arm.name for arm in wanted(asked(*arms))]
-        assert names[:3] == ["baseline", "muon", "bf16_storage on muon"] and len(names) == len(set(names))
+        assert names[:3] == ["baseline", "muon", "bf16_storage on muon"] and len(names) == len(
+            set(names)
+        )
     last = wanted(asked({"add": "short_captions", "to": "bf16_storage on muon"}, ON))[-1]
-    assert (last.phrase, last.against) == ("spark + muon + bf16_storage + short_captions", "bf16_storage on muon")
+    assert (last.phrase, last.against) == (
+        "spark + muon + bf16_storage + short_captions",
+        "bf16_storage on muon",
+    )
 
 
 def test_a_lever_may_stand_in_for_another_and_is_held_against_the_arm_that_has_the_other(tmp_path):
     path = tmp_path / "plan.toml"
     ended = '{ add = "repa(until=0.5)", instead_of = "repa" }'
-    path.write_text(TOML.replace('["muon", { add = "bf16_storage", to = "muon" }]', f"[{ended}]").replace("= 48", "= 64"))
+    path.write_text(
+        TOML.replace('["muon", { add = "bf16_storage", to = "muon" }]', f"[{ended}]").replace(
+            "= 48", "= 64"
+        )
+    )
     read = load(path)
     assert read.arms == (InsteadArm(add="repa(until=0.5)", instead_of="repa"),)
     assert [(arm.name, arm.phrase, arm.against) for arm in wanted(read)] == [
@@ -73,8 +86,14 @@ def test_a_lever_may_stand_in_for_another_and_is_held_against_the_arm_that_has_t
     assert from_plain(read.frozen).frozen == read.frozen
     arms = prove(read, CATALOG)
     own = arms[2]
-    assert not own.compound and own.changes and [base.name for base in bases_of(own, arms)] == ["repa", "baseline"]
-    assert [str(lever) for lever in own.added] == ["repa(until=0.5)"] and [str(lever) for lever in own.removed] == ["repa"]
+    assert (
+        not own.compound
+        and own.changes
+        and [base.name for base in bases_of(own, arms)] == ["repa", "baseline"]
+    )
+    assert [str(lever) for lever in own.added] == ["repa(until=0.5)"] and [
+        str(lever) for lever in own.removed
+    ] == ["repa"]
     assert declared(own, arms, "flops") == pytest.approx(own.added[0].cost(arms[0].run).flops)
     with pytest.raises(BadInput, match="an arm instead of another has no 'for'"):
         asked({"add": "muon", "instead_of": "repa", "for": 1})
@@ -83,10 +102,14 @@ def test_a_lever_may_stand_in_for_another_and_is_held_against_the_arm_that_has_t
 
 
 def test_a_change_that_comes_within_a_phase_is_seen_at_the_end(tmp_path):
-    """Alignment that ends half-way is the same training until then: three first steps showed nothing."""
+    """Alignment that ends half-way is the same training until then: three first steps showed
+    nothing."""
     arms = prove(asked({"add": "repa(until=0.5)", "instead_of": "repa"}, images=320), CATALOG)
     prints = {one.arm: one for one in fingerprints(arms, (0, 1), tmp_path)}
-    assert prints["repa(until=0.5) instead of repa"].baseline != prints["repa(until=0.5) instead of repa"].found
+    assert (
+        prints["repa(until=0.5) instead of repa"].baseline
+        != prints["repa(until=0.5) instead of repa"].found
+    )
 
 
 def test_two_levers_in_the_place_of_one_are_a_compound():
@@ -105,8 +128,14 @@ def test_plans_without_own_bases_have_the_hash_that_they_had():
         ([{"add": "muon"}], "to"),
         ([{"add": "muon", "on": "repa"}], "an arm with a base has no 'on'"),
         ([{"add": "muon", "to": ""}], "at least 1 character"),
-        ([{"add": "muon", "to": "baseline"}], r'against the baseline is a plain arm: arms = \["muon"\]'),
-        ([{"add": "muon", "instead_of": "baseline"}], r'against the baseline is a plain arm: arms = \["muon"\]'),
+        (
+            [{"add": "muon", "to": "baseline"}],
+            r'against the baseline is a plain arm: arms = \["muon"\]',
+        ),
+        (
+            [{"add": "muon", "instead_of": "baseline"}],
+            r'against the baseline is a plain arm: arms = \["muon"\]',
+        ),
         ([{"add": "muon", "insted_of": "repa"}], "did you mean: instead_of"),
         ([ON, ON], "named twice: bf16_storage on muon"),
     ],
@@ -114,7 +143,12 @@ def test_plans_without_own_bases_have_the_hash_that_they_had():
 def test_bad_own_bases_are_refused_in_words(arms, says, tmp_path):
     path = tmp_path / "plan.toml"
     listed = ", ".join(
-        str(arm) if isinstance(arm, int) else "{" + ", ".join(f'{k} = "{v}"' for k, v in arm.items()) + "}" for arm in arms
+        (
+            str(arm)
+            if isinstance(arm, int)
+            else "{" + ", ".join(f'{k} = "{v}"' for k, v in arm.items()) + "}"
+        )
+        for arm in arms
     )
     path.write_text(TOML.replace('["muon", { add = "bf16_storage", to = "muon" }]', f"[{listed}]"))
     with pytest.raises(BadInput, match=says):
@@ -126,7 +160,9 @@ def test_own_bases_that_are_no_comparison_are_refused_by_the_proof():
         prove(asked({"add": "muon", "to": "muon"}), CATALOG)
     with pytest.raises(BadInput, match="no lever is called 'mun'"):
         prove(asked({"add": "bf16_storage", "to": "mun"}), CATALOG)
-    with pytest.raises(BadInput, match="'bf16_storage on muon' and 'muon on bf16_storage' are the same run"):
+    with pytest.raises(
+        BadInput, match="'bf16_storage on muon' and 'muon on bf16_storage' are the same run"
+    ):
         prove(asked(ON, {"add": "muon", "to": "bf16_storage"}), CATALOG)
     with pytest.raises(ValueError, match="needs that base"):
         asked(ON, seeds={"first": 8, "step": 4, "most": 16})
@@ -136,22 +172,28 @@ def test_the_difference_is_proven_against_the_own_base_and_only_the_added_lever_
     arms = prove(asked("muon", ON), CATALOG)
     own = arms[2]
     assert {change.path for change in own.changes} == {"precision.storage"} and not own.compound
-    assert [lever.name for lever in own.added] == ["bf16_storage"] and [base.name for base in bases_of(own, arms)] == [
+    assert [lever.name for lever in own.added] == ["bf16_storage"] and [
+        base.name for base in bases_of(own, arms)
+    ] == [
         "muon",
         "baseline",
     ]
     prints = {one.arm: one for one in fingerprints(arms, (0, 1), tmp_path)}
-    assert prints["bf16_storage on muon"].baseline == prints["muon"].found != prints["muon"].baseline
+    assert (
+        prints["bf16_storage on muon"].baseline == prints["muon"].found != prints["muon"].baseline
+    )
 
 
 def test_costs_are_all_over_the_studys_baseline(tmp_path):
-    """Held against its own base a cost would be small; ratios of two arms are taken from costs over one thing."""
+    """Held against its own base a cost would be small; ratios of two arms are taken from costs over
+    one thing."""
     asked_for = asked("tread", {"add": "muon", "to": "tread"})
     arms = prove(asked_for, CATALOG)
     flops = {arm.name: declared(arm, arms, "flops") for arm in arms}
     tread, own = arms[1], arms[2]
     assert (
-        flops["muon on tread"] == pytest.approx(flops["tread"] * own.added[0].cost(tread.run).flops) and flops["tread"] < 1
+        flops["muon on tread"] == pytest.approx(flops["tread"] * own.added[0].cost(tread.run).flops)
+        and flops["tread"] < 1
     )
     timed = costs(arms, tmp_path / "cache", 1, rounds=1)
     assert timed["muon on tread"].flops_ratio == flops["muon on tread"] and set(timed) == set(flops)
@@ -172,7 +214,8 @@ def test_both_are_in_the_family_and_each_is_held_against_its_own():
     assert set(rows) == {"muon", "bf16_storage on muon"}
     assert rows["muon"].mean == pytest.approx(0.2, abs=0.01) and rows["muon"].verdict == "better"
     own = rows["bf16_storage on muon"]
-    assert own.mean == pytest.approx(-0.1, abs=0.01) and own.verdict == "worse"  # it is better than the baseline
+    # it is better than the baseline
+    assert own.mean == pytest.approx(-0.1, abs=0.01) and own.verdict == "worse"
 
 
 def test_what_failed_is_named_where_it_is_not_the_baseline():
@@ -183,7 +226,9 @@ def test_what_failed_is_named_where_it_is_not_the_baseline():
     )
     measured = cells_of(values, wanted_plan.primary)
     del measured["muon"][3]
-    rows = effects_on(wanted_plan, arms, measured, wanted_plan.primary, {"muon": {3: "the loss was not finite"}})
+    rows = effects_on(
+        wanted_plan, arms, measured, wanted_plan.primary, {"muon": {3: "the loss was not finite"}}
+    )
     assert {row.arm: row.warnings for row in rows} == {
         "muon": (),
         "bf16_storage on muon": ("the pair of seed 3 is missing: muon failed",),
@@ -194,15 +239,21 @@ def test_unlike_settings_are_named_only_between_arms_of_one_base():
     arms = prove(asked("repa", {"add": "bf16_storage", "to": "repa"}, "irepa"), CATALOG)
     assert all(" on " not in found.text for found in unequal(arms))
     words = [
-        one.text for one in remarks(asked("repa", {"add": "bf16_storage", "to": "repa"}), arms) if one.code == "other-base"
+        one.text
+        for one in remarks(asked("repa", {"add": "bf16_storage", "to": "repa"}), arms)
+        if one.code == "other-base"
     ]
     assert words == [
-        "bf16_storage on repa is compared with repa, not with the baseline: its effect is the difference to that."
+        "bf16_storage on repa is compared with repa, not with the baseline: its effect is the"
+        " difference to that."
     ]
 
 
 def test_at_every_scale_the_base_is_that_scales():
-    scales = [{"name": "small", "settings": ["model.depth=2"]}, {"name": "large", "settings": ["model.depth=4"]}]
+    scales = [
+        {"name": "small", "settings": ["model.depth=2"]},
+        {"name": "large", "settings": ["model.depth=4"]},
+    ]
     arms = prove(asked(ON, scales=scales), CATALOG)
     assert {arm.name: arm.against for arm in arms if " on " in arm.name} == {
         "bf16_storage on muon [small]": "muon [small]",
@@ -238,7 +289,9 @@ def test_a_base_that_is_an_arm_is_compared_ranked_and_marked_like_one(studied):
 def test_equal_time_reads_both_curves_where_they_spent_the_same(studied):
     """The own base's cost is not one: its ratio over the baseline is divided out."""
     _, _, result = studied
-    timed = [row for row in result.effects if row.arm == "bf16_storage on muon" and row.unit == "flops"]
+    timed = [
+        row for row in result.effects if row.arm == "bf16_storage on muon" and row.unit == "flops"
+    ]
     assert timed and all(math.isfinite(row.mean) for row in timed)
 
 
@@ -248,7 +301,12 @@ def test_the_page_and_the_outline_say_what_an_arm_is_compared_with(studied):
     assert base_name(result, own) == "Muon" and "Muon" in answer(result, own)
     assert "compared with muon, not with the baseline" in render(result)
     layout = lay_out(wanted_plan, CATALOG, {}, out)
-    words = outline(wanted_plan, layout, estimate(wanted_plan, layout, out), room([arm.run for arm in layout.arms], 1))
+    words = outline(
+        wanted_plan,
+        layout,
+        estimate(wanted_plan, layout, out),
+        room([arm.run for arm in layout.arms], 1),
+    )
     assert "bf16_storage on muon: spark + muon + bf16_storage  (compared with muon)" in words
 
 

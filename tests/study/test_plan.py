@@ -55,9 +55,10 @@ def test_plans_that_make_no_sense_are_refused(changes, says):
 
 def test_a_plan_survives_its_file(tmp_path):
     (tmp_path / "plan.toml").write_text(
-        'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\nevaluations = [0.25, 0.5, 0.75, 1]\n'
-        "learning_rates = {sweep = [0.5, 1, 2], seeds = [7]}\nstop_early = {level = 0.95}\n"
-        'scales = [{name = "a", settings = ["model.width=48"]}, {name = "b", settings = ["model.width=96"]}]\n'
+        'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\nevaluations = [0.25,'
+        " 0.5, 0.75, 1]\nlearning_rates = {sweep = [0.5, 1, 2], seeds = [7]}\nstop_early = {level ="
+        ' 0.95}\nscales = [{name = "a", settings = ["model.width=48"]}, {name = "b", settings ='
+        ' ["model.width=96"]}]\n'
     )
     read = load(tmp_path / "plan.toml")
     assert from_plain(json.loads(json.dumps(read.model_dump()))) == read
@@ -65,7 +66,13 @@ def test_a_plan_survives_its_file(tmp_path):
 
 
 def test_a_plan_of_before_keeps_its_hash():
-    old = {"title": "Old", "baseline": "spark", "arms": ["muon"], "seeds": [0, 1], "primary": "attribute_accuracy"}
+    old = {
+        "title": "Old",
+        "baseline": "spark",
+        "arms": ["muon"],
+        "seeds": [0, 1],
+        "primary": "attribute_accuracy",
+    }
     assert from_plain(old).hash == "6062c7cecaba7e49"
     assert from_plain({**old, "smallest_relative": 0.1}).hash == "c5d65e60d4cbc476"
     for later in ({"margins": {"mmd": 0.1}}, {"margin_deviations": 2.0}, {"confirm": "all"}):
@@ -82,7 +89,11 @@ def test_how_long_processes_wait_is_a_word_of_the_plan_and_outside_its_hash(tmp_
     monkeypatch.setattr(study_run, "Work", seen)
     (tmp_path / "plan.toml").write_text(text)
     unsaid, out = load(tmp_path / "plan.toml"), str(tmp_path / "runs")
-    for said, words in (("", ()), ("timeout = 1800\n", ()), ("timeout = 1800\n", ("--timeout", "30"))):
+    for said, words in (
+        ("", ()),
+        ("timeout = 1800\n", ()),
+        ("timeout = 1800\n", ("--timeout", "30")),
+    ):
         (tmp_path / "plan.toml").write_text(text + said)
         assert load(tmp_path / "plan.toml").hash == unsaid.hash
         with pytest.raises(SystemExit):
@@ -98,7 +109,10 @@ def test_how_long_processes_wait_is_a_word_of_the_plan_and_outside_its_hash(tmp_
     [
         ({"margins": {"mmdd": 0.1}}, "no metric is called 'mmdd'"),
         ({"margins": {"mmd": 0.0}}, "greater than 0"),
-        ({"margins": {"attribute_accuracy": 0.1}, "primary": "attribute_accuracy"}, "is smallest_effect"),
+        (
+            {"margins": {"attribute_accuracy": 0.1}, "primary": "attribute_accuracy"},
+            "is smallest_effect",
+        ),
         ({"margin_deviations": -1.0}, "greater than 0"),
         ({"confirm": "some"}, "primary"),
     ],
@@ -116,7 +130,9 @@ def test_the_margin_of_a_metric_is_the_plans_or_in_deviations_of_the_baseline_ov
         asked = plan(arms=("muon",), seeds=(0, 1, 2), primary="attribute_accuracy", **changes)
         return margins(asked, prove(asked, CATALOG), cells_of(values, metric), metric)["muon"]
 
-    assert margin() == pytest.approx(deviation) and margin(margin_deviations=0.5) == pytest.approx(0.5 * deviation)
+    assert margin() == pytest.approx(deviation) and margin(margin_deviations=0.5) == pytest.approx(
+        0.5 * deviation
+    )
     assert margin(margins={"mmd": 0.3}) == 0.3 and margin("attribute_accuracy") == 0.02
     assert margin("attribute_accuracy", smallest_effect=None) == pytest.approx(deviation)
     assert margin(smallest_relative=0.05) == pytest.approx(0.05)  # as plans of before had it
@@ -128,9 +144,17 @@ def test_plans_are_hashed_by_all_they_fix():
 
 
 def test_every_field_of_a_plan_stands_in_the_guide_with_its_default():
-    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", GUIDE.read_text().split("## Every field")[1], re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+?) \| .+ \|$", GUIDE.read_text().split("## Every field")[1], re.M
+    )
     assert dict(rows) == {
-        name: "needed" if facts.is_required() else f"`{json.dumps(facts.default)}`" if facts.default is not None else "none"
+        name: (
+            "needed"
+            if facts.is_required()
+            else f"`{json.dumps(facts.default)}`"
+            if facts.default is not None
+            else "none"
+        )
         for name, facts in Plan.model_fields.items()
     }
 
@@ -144,7 +168,11 @@ def test_the_examples_can_be_planned(path, tmp_path):
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     fitting(layout.arms, layout.trunk_runs)
     estimated = estimate(asked, layout, tmp_path, timed=False)
-    assert estimated.cells == len(layout.arms) * len(asked.seeds) and estimated.flops > 0 and estimated.images > 0
+    assert (
+        estimated.cells == len(layout.arms) * len(asked.seeds)
+        and estimated.flops > 0
+        and estimated.images > 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,12 +181,27 @@ def test_the_examples_can_be_planned(path, tmp_path):
         ("seeds = [0]", "at least 2 seeds, and 6 reach significance", "examples/quick.toml"),
         ("seeds = 3", "`seeds` is a list, found 3", r"seeds are named, not counted"),
         ('seeds = [0, 1]\ntrack = "tensorboard"', "`track` is a list", "brackets"),
-        ("seeds = [0, 1]\nlearning_rates = {sweep = [1]}", "at least two multiples", "examples/stack.toml"),
-        ('seeds = [0, 1]\ndesign = "fractional"', "a fractional design", "examples/fraction.toml"),
-        ('seeds = [0, 1]\ntrunk = "spark"', "trunk and trunk_images belong together", "examples/late.toml"),
-        ("seeds = [0, 1]\nstop_early = {}", "name at least 4 in `evaluations`", "examples/early.toml"),
         (
-            "seeds = {first = 8, step = 4, most = 16}\nstop_early = {}\nevaluations = [0.2, 0.4, 0.6, 1.0]",
+            "seeds = [0, 1]\nlearning_rates = {sweep = [1]}",
+            "at least two multiples",
+            "examples/stack.toml",
+        ),
+        ('seeds = [0, 1]\ndesign = "fractional"', "a fractional design", "examples/fraction.toml"),
+        (
+            'seeds = [0, 1]\ntrunk = "spark"',
+            "trunk and trunk_images belong together",
+            "examples/late.toml",
+        ),
+        (
+            "seeds = [0, 1]\nstop_early = {}",
+            "name at least 4 in `evaluations`",
+            "examples/early.toml",
+        ),
+        (
+            (
+                "seeds = {first = 8, step = 4, most = 16}\nstop_early = {}\nevaluations = [0.2,"
+                " 0.4, 0.6, 1.0]"
+            ),
             "looks and",
             "sequential",
         ),
@@ -186,22 +229,36 @@ def test_a_frozen_plan_that_was_edited_is_refused(tmp_path, edit):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "expected"), [((0, 1), "cannot reach significance"), (range(6), "standard deviation of at most")]
+    ("seeds", "expected"),
+    [((0, 1), "cannot reach significance"), (range(6), "standard deviation of at most")],
 )
 def test_a_plan_in_words_says_what_differs_and_what_it_can_see(tmp_path, seeds, expected):
     asked = plan(arms=("muon",), seeds=tuple(seeds))
     layout = lay_out(asked, CATALOG, {}, tmp_path)
-    text = outline(asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1))
-    assert expected in text and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in text
-    assert "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike" in text
+    text = outline(
+        asked, layout, estimate(asked, layout, tmp_path, timed=False), room([layout.arms[0].run], 1)
+    )
+    assert (
+        expected in text and f"2 arms x {len(seeds)} paired seeds = {2 * len(seeds)} cells" in text
+    )
+    assert (
+        "optim.rule: adamw -> muon(momentum=0.95, newton_schulz=5, lr_ratio=1.0), the rest alike"
+        in text
+    )
 
 
-def test_the_first_study_ships_with_the_package_and_a_file_of_ones_own_comes_first(tmp_path, monkeypatch):
+def test_the_first_study_ships_with_the_package_and_a_file_of_ones_own_comes_first(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert load(Path("quick")) == load(ROOT / "examples/quick.toml")
     shipped = Path(plan_file.__file__).with_name("quick.toml")
-    assert shipped.read_bytes() == (ROOT / "examples/quick.toml").read_bytes(), "the two are one plan: copy it"
-    Path("quick").write_text('title = "mine"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n')
+    assert shipped.read_bytes() == (ROOT / "examples/quick.toml").read_bytes(), (
+        "the two are one plan: copy it"
+    )
+    Path("quick").write_text(
+        'title = "mine"\nbaseline = "spark"\narms = ["muon"]\nseeds = [0, 1]\n'
+    )
     assert load(Path("quick")).title == "mine"
     with pytest.raises(BadInput, match="cannot read the plan slow"):
         load(Path("slow"))

@@ -1,4 +1,5 @@
-"""Power: the promise is kept on studies that it was not made from, for every number of pairs and arms."""
+"""Power: the promise is kept on studies that it was not made from, for every number of pairs and
+arms."""
 
 import time
 
@@ -10,7 +11,8 @@ from fulcrum.studies.power import chance_seen, detectable
 
 
 def share_seen(n: int, arms: int, effect: float, studies: int) -> float:
-    """Share of studies with noise of equal size whose first arm gets its verdict, by all sign vectors of the judge."""
+    """Share of studies with noise of equal size whose first arm gets its verdict, by all sign
+    vectors of the judge."""
     cells = np.random.default_rng([11, n, arms]).standard_normal((studies, n, arms + 1)) / 2**0.5
     differences = cells[:, :, 1:] - cells[:, :, :1]
     differences[:, :, 0] += effect
@@ -18,9 +20,12 @@ def share_seen(n: int, arms: int, effect: float, studies: int) -> float:
     return float((apart & (adjusted(differences)[:, 0] <= 0.05)).mean())
 
 
-@pytest.mark.parametrize(("n", "arms", "studies"), [(6, 1, 2000), (8, 3, 2000), (13, 1, 200), (13, 25, 60), (16, 10, 60)])
+@pytest.mark.parametrize(
+    ("n", "arms", "studies"), [(6, 1, 2000), (8, 3, 2000), (13, 1, 200), (13, 25, 60), (16, 10, 60)]
+)
 def test_the_promise_is_kept(n: int, arms: int, studies: int) -> None:
-    """Student's formula, which was used from 13 pairs on, kept 31 to 37 % where it promised 80 with 25 arms."""
+    """Student's formula, which was used from 13 pairs on, kept 31 to 37 % where it promised 80 with
+    25 arms."""
     smallest = detectable(n, arms)
     assert smallest is not None
     seen, error = share_seen(n, arms, smallest, studies), (0.8 * 0.2 / studies) ** 0.5
@@ -30,7 +35,8 @@ def test_the_promise_is_kept(n: int, arms: int, studies: int) -> None:
 
 def test_six_pairs_need_six_equal_signs() -> None:
     """One arm, six pairs: the rule asks for equal signs, so power is at most Phi(effect)^6."""
-    assert 0.8 * 0.9772498680518208**6 < chance_seen(2.0, 6) <= 0.9772498680518208**6 + 0.02  # Phi(2)
+    # Phi(2)
+    assert 0.8 * 0.9772498680518208**6 < chance_seen(2.0, 6) <= 0.9772498680518208**6 + 0.02
 
 
 def test_power_is_the_inverse_of_what_is_detectable() -> None:
@@ -44,13 +50,16 @@ def test_too_few_pairs_detect_nothing() -> None:
 
 
 def test_a_strict_level_can_be_reached() -> None:
-    """With 512 sign vectors for any alpha the smallest p was 1 / 512, and no effect whatever was seen at 0.001."""
+    """With 512 sign vectors for any alpha the smallest p was 1 / 512, and no effect whatever was
+    seen at 0.001."""
     strict, usual = detectable(12, 3, alpha=0.001), detectable(12, 3)
     assert strict is not None and usual is not None and 1.3 * usual < strict < 2.5 * usual
 
 
 def test_more_arms_cost_power_and_more_pairs_give_it() -> None:
-    smallest = [detectable(n, arms) or 0.0 for n, arms in ((20, 1), (20, 25), (12, 25), (8, 25), (6, 25))]
+    smallest = [
+        detectable(n, arms) or 0.0 for n, arms in ((20, 1), (20, 25), (12, 25), (8, 25), (6, 25))
+    ]
     assert smallest == sorted(smallest) and smallest[0] > 0.0
 
 

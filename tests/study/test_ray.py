@@ -1,4 +1,5 @@
-"""The Ray executor on real clusters of this machine: one started for the study and one joined, each losing a worker."""
+"""The Ray executor on real clusters of this machine: one started for the study and one joined, each
+losing a worker."""
 
 import contextlib
 import json
@@ -22,7 +23,15 @@ from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
 from fulcrum.studies import runner
 from fulcrum.studies.cell import finished, lay_out, measuring
-from fulcrum.studies.ray_cluster import LOST, RAY_ADDRESS, _lane, _places, cluster, remote_answer, remote_sight
+from fulcrum.studies.ray_cluster import (
+    LOST,
+    RAY_ADDRESS,
+    _lane,
+    _places,
+    cluster,
+    remote_answer,
+    remote_sight,
+)
 from fulcrum.studies.runner import Lane, Work, run_all
 from fulcrum.studies.study import Executor, run
 from tests.study.small import SMALL, descendants, plan, told, without_times
@@ -72,24 +81,44 @@ def alone(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_started_for_the_study_survives_a_killed_worker_and_finds_the_same(alone, tmp_path, monkeypatch):
+def test_a_cluster_started_for_the_study_survives_a_killed_worker_and_finds_the_same(
+    alone, tmp_path, monkeypatch
+):
     monkeypatch.delenv(RAY_ADDRESS, raising=False)
     killer = Killer(tmp_path, 1, lambda: workers(os.getpid())[:1])
-    result, page = run(plan(**ASKED), CATALOG, tmp_path, "x", print, executor=Executor("ray", lanes=2))
+    result, page = run(
+        plan(**ASKED), CATALOG, tmp_path, "x", print, executor=Executor("ray", lanes=2)
+    )
     assert killer.killed and result.state == "finished" and page.is_file()
     assert report(tmp_path) == alone
 
 
 @contextlib.contextmanager
 def two_nodes(env, second=()):
-    """A cluster of two nodes with a core each, started as a person would: (address, the second node's process). `second`:
-    words that its command begins with."""
+    """A cluster of two nodes with a core each, started as a person would: (address, the second
+    node's process). `second`: words that its command begins with."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-    place, ray = tempfile.mkdtemp(prefix="ray"), Path(sys.executable).with_name("ray")  # short: it holds sockets
-    common = ["--num-cpus", "1", "--block", "--disable-usage-stats", "--object-store-memory", "100000000"]
-    head = ["--head", "--port", address.partition(":")[2], "--include-dashboard", "false", "--temp-dir", place]
+    # short: it holds sockets
+    place, ray = tempfile.mkdtemp(prefix="ray"), Path(sys.executable).with_name("ray")
+    common = [
+        "--num-cpus",
+        "1",
+        "--block",
+        "--disable-usage-stats",
+        "--object-store-memory",
+        "100000000",
+    ]
+    head = [
+        "--head",
+        "--port",
+        address.partition(":")[2],
+        "--include-dashboard",
+        "false",
+        "--temp-dir",
+        place,
+    ]
     nodes = []
     try:
         for words, before in ((head, ()), (["--address", address], second)):
@@ -124,20 +153,27 @@ def wait_for(address, nodes, env, seconds=120):
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):  # Ray waits for minutes at a closed door: knock first
             socket.create_connection((host, int(port)), timeout=1).close()
-            opened = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=90, env=env)
+            opened = subprocess.run(
+                [sys.executable, "-c", asked], capture_output=True, text=True, timeout=90, env=env
+            )
             if f"alive {nodes}\n" in opened.stdout:
                 return
         time.sleep(0.5)
-    raise AssertionError(f"the cluster has no {nodes} nodes: {opened.stderr[-2000:] if opened else 'nobody opened'}")
+    raise AssertionError(
+        f"the cluster has no {nodes} nodes: {opened.stderr[-2000:] if opened else 'nobody opened'}"
+    )
 
 
 @pytest.mark.slow
 def test_a_joined_cluster_that_loses_a_node_runs_its_cell_on_the_other(alone, tmp_path):
-    """The command, as a person gives it; the cluster has a token of its own, which this test makes."""
+    """The command, as a person gives it; the cluster has a token of its own, which this test
+    makes."""
     (tmp_path / "plan.toml").write_text(PLAN)
     env = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with two_nodes(env) as (address, second):
-        killer = Killer(tmp_path / "runs", 2, lambda: descendants(second.pid) if workers(second.pid) else ())
+        killer = Killer(
+            tmp_path / "runs", 2, lambda: descendants(second.pid) if workers(second.pid) else ()
+        )
         done = subprocess.run(
             [
                 sys.executable,
@@ -211,7 +247,11 @@ def test_a_node_whose_folder_is_only_called_the_same_is_named_before_any_cell(tm
             timeout=280,
         )
     assert done.returncode == 2 and f"{out} is not one folder" in done.stderr, done.stderr
-    assert not list(other.glob("*/checkpoints")) and not list(out.glob("*/checkpoints")) and not list(out.glob(".shared-*"))
+    assert (
+        not list(other.glob("*/checkpoints"))
+        and not list(out.glob("*/checkpoints"))
+        and not list(out.glob(".shared-*"))
+    )
 
 
 class Task:
@@ -236,7 +276,9 @@ class Cluster:
 
 def errors():
     """Every error that Ray has, its own words replaced: some cannot be made without a cluster."""
-    kinds = [one for one in vars(pytest.importorskip("ray.exceptions")).values() if isinstance(one, type)]
+    kinds = [
+        one for one in vars(pytest.importorskip("ray.exceptions")).values() if isinstance(one, type)
+    ]
     base = next(one for one in kinds if one.__name__ == "RayError")
     kinds = sorted({one for one in kinds if issubclass(one, base)}, key=lambda one: one.__name__)
     plain = {
@@ -258,9 +300,13 @@ def test_every_error_of_ray_is_told_in_words(tmp_path):
         answer = lane.ask(cell)
         assert answer is None or not answer["ok"]
         said = lane.ended if answer is None else (answer["error"], answer["hint"])
-        assert said[0] and said[1] and ("in Ray's own words" in said[0] or "of the cell" in said[0]), said
+        assert (
+            said[0] and said[1] and ("in Ray's own words" in said[0] or "of the cell" in said[0])
+        ), said
         answers[type(error).__name__] = answer
-    assert len(answers) > 30 and {name for name, answer in answers.items() if answer is None} >= LOST
+    assert (
+        len(answers) > 30 and {name for name, answer in answers.items() if answer is None} >= LOST
+    )
     assert answers["RuntimeEnvSetupError"] and answers["RayTaskError"]["error"] == "of the cell"
 
 
@@ -271,7 +317,11 @@ def test_a_node_that_came_late_and_has_another_folder_runs_no_cell(tmp_path, mon
     work = Work(tmp_path, System(), measuring(asked), ())
     strange = Mark(".shared-0123456789abcdef", "of another folder")
     answer = remote_answer(work.asked(cell), work.setup() | {"mark": tuple(strange)})
-    assert not answer["ok"] and "is not one folder for the study" in answer["error"] and "share" in answer["hint"]
+    assert (
+        not answer["ok"]
+        and "is not one folder for the study" in answer["error"]
+        and "share" in answer["hint"]
+    )
     assert remote_sight(str(tmp_path), strange)[1] is None and not list(tmp_path.glob(".shared-*"))
     mark = leave_mark(tmp_path)
     _, left = remote_sight(str(tmp_path), tuple(mark))
@@ -288,14 +338,26 @@ def test_a_cell_is_done_only_when_the_study_sees_its_files(tmp_path, monkeypatch
     asked = plan(**ASKED)
     cells = lay_out(asked, CATALOG, {}, tmp_path).cells
     with pytest.raises(RunFailed, match="does not hold what it found"):
-        run_all(cells[:1], Work(tmp_path, System(), measuring(asked), ()), 1, lambda board: None, lane=Boast)
+        run_all(
+            cells[:1],
+            Work(tmp_path, System(), measuring(asked), ()),
+            1,
+            lambda board: None,
+            lane=Boast,
+        )
 
 
 def test_a_cluster_that_is_not_there_is_said(monkeypatch):
-    with pytest.raises(BadInput, match="cannot join the Ray cluster at 127.0.0.1:1"), cluster(System(), 1, "127.0.0.1:1"):
+    with (
+        pytest.raises(BadInput, match="cannot join the Ray cluster at 127.0.0.1:1"),
+        cluster(System(), 1, "127.0.0.1:1"),
+    ):
         pass
     monkeypatch.setenv(RAY_ADDRESS, "127.0.0.1:2")
-    with pytest.raises(BadInput, match="cannot join the Ray cluster at 127.0.0.1:2"), cluster(System(), 1):
+    with (
+        pytest.raises(BadInput, match="cannot join the Ray cluster at 127.0.0.1:2"),
+        cluster(System(), 1),
+    ):
         pass
 
 
@@ -305,6 +367,8 @@ def test_a_cells_processes_are_of_one_node():
         {"Alive": True, "Resources": {"CPU": 5.0}},
         {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
     ]
-    assert [_places(nodes, cores, 0) for cores in (1, 2, 4)] == [8, 3, 1] and _places(nodes, 1, 2) == 2
+    assert [_places(nodes, cores, 0) for cores in (1, 2, 4)] == [8, 3, 1] and _places(
+        nodes, 1, 2
+    ) == 2
     with pytest.raises(BadInput, match="no node of the Ray cluster has the 6 cores"):
         _places(nodes, 6, 0)

@@ -1,4 +1,5 @@
-"""The runner: whole studies with cells in this process; a lost worker, edited cells, a full disk, stopped arms."""
+"""The runner: whole studies with cells in this process; a lost worker, edited cells, a full disk,
+stopped arms."""
 
 import errno
 import json
@@ -67,7 +68,11 @@ def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
         }
     )
     before = estimate(asked, lay_out(asked, CATALOG, {}, out), out, timed=False)
-    assert (before.cells, before.finished, before.before) == (4, 0, 7) and "not known" in before.noise
+    assert (before.cells, before.finished, before.before) == (
+        4,
+        0,
+        7,
+    ) and "not known" in before.noise
     result, _ = run(asked, CATALOG, out, "x", lambda text: None)
     layout = lay_out(asked, CATALOG, {}, out)
     assert result.state == "finished" and all(cell.known for cell in layout.cells)
@@ -78,10 +83,20 @@ def test_a_trunk_a_sweep_and_evaluation_points_in_one_study(out):
         assert sweep.chosen == best.rate == arm.run.optim.lr and sweep.images == 2 * 24
     curve = result.arms[1].cells[0].curve
     assert [point.images for point in curve if "frechet" in point.values] == [24, 48]
-    timed = [row for row in result.effects if row.metric == "attribute_f1" and row.unit in ("time", "flops")]
-    assert timed and any("swept" in remark for remark in result.remarks) and result.pareto and result.time_to_target
+    timed = [
+        row
+        for row in result.effects
+        if row.metric == "attribute_f1" and row.unit in ("time", "flops")
+    ]
+    assert (
+        timed
+        and any("swept" in remark for remark in result.remarks)
+        and result.pareto
+        and result.time_to_target
+    )
     after = estimate(asked, layout, out)
-    assert after.finished == 4 and after.seconds == 0 and after.detectable is None  # two pairs detect nothing
+    # two pairs detect nothing
+    assert after.finished == 4 and after.seconds == 0 and after.detectable is None
     assert "finished baselines" in after.noise
 
 
@@ -91,8 +106,16 @@ def test_leave_one_out_interactions_and_scales_end_with_a_page(out):
     stack, _ = run(stacked, CATALOG, out, "x", lambda text: None)
     assert [arm.name for arm in stack.arms] == ["baseline", "without muon", "without bf16_storage"]
     assert all(row.claim_verdict is None for row in stack.effects)
-    pairs, _ = run(plan(arms=(), interactions=(("muon", "bf16_storage"),)), CATALOG, out, "x", lambda text: None)
-    assert [(row.a, row.b) for row in pairs.interactions if row.metric == "frechet"] == [("muon", "bf16_storage")]
+    pairs, _ = run(
+        plan(arms=(), interactions=(("muon", "bf16_storage"),)),
+        CATALOG,
+        out,
+        "x",
+        lambda text: None,
+    )
+    assert [(row.a, row.b) for row in pairs.interactions if row.metric == "frechet"] == [
+        ("muon", "bf16_storage")
+    ]
     both = from_plain(
         {
             **plan(arms=("muon",)).model_dump(),
@@ -125,8 +148,11 @@ def test_a_hopeless_arm_is_stopped_and_counted_as_censored(out):
     assert {cell.state for cell in frozen.cells} == {"stopped"} and result.state == "finished"
     row = next(row for row in result.effects if row.arm == "frozen")
     assert row.verdict == "inconclusive" and "censored" in row.note and row.low > 0
-    assert any("frozen is stopped at" in line for line in lines) and any("censored" in remark for remark in result.remarks)
-    assert {cell.state for cell in result.arms[2].cells} == {"done"}  # the other arm went to its end
+    assert any("frozen is stopped at" in line for line in lines) and any(
+        "censored" in remark for remark in result.remarks
+    )
+    # the other arm went to its end
+    assert {cell.state for cell in result.arms[2].cells} == {"done"}
     again, _ = run(asked, OWN, out, "x", lambda text: None)
     assert again.effects == result.effects  # decided from the same points
 
@@ -157,7 +183,9 @@ def test_a_number_edited_by_hand_is_found(done, out):
         run(asked, CATALOG, out, "x", lambda text: None)
     path.write_text(kept)
     (out / cells[1].key / "result.json").write_text(
-        (out / cells[1].key / "result.json").read_text().replace(content["result"]["weights_sha256"], "0" * 64)
+        (out / cells[1].key / "result.json")
+        .read_text()
+        .replace(content["result"]["weights_sha256"], "0" * 64)
     )
     with pytest.raises(BadInput, match="other weights"):
         finished(out, cells[1], measuring(asked).how)
@@ -167,15 +195,23 @@ def test_a_number_edited_by_hand_is_found(done, out):
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
-        (lambda proof: proof["fingerprints"][0].update(found="0" * 16), "changed after it was written"),
         (
-            lambda proof: (proof["fingerprints"][0].update(arm="muon"), proof.update(check=sealed.seal(proof))),
+            lambda proof: proof["fingerprints"][0].update(found="0" * 16),
+            "changed after it was written",
+        ),
+        (
+            lambda proof: (
+                proof["fingerprints"][0].update(arm="muon"),
+                proof.update(check=sealed.seal(proof)),
+            ),
             "proves muon",
         ),
     ],
     ids=["edited", "of_other_arms"],
 )
-def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(done, out, harm, says):
+def test_the_proof_of_a_finished_study_edited_by_hand_is_found_and_made_again(
+    done, out, harm, says
+):
     asked, _ = done
     folder = freeze(asked, out)
     path, page = folder / "proof.json", (folder / "report.html").read_text()
@@ -224,7 +260,9 @@ def test_a_failed_cell_names_its_arm_and_keeps_the_others(tmp_path, monkeypatch)
     work = Work(tmp_path, System(), measuring(asked), ())
     with pytest.raises(RunFailed, match="2 of 4 cells failed: bf16_storage, seed 0: no luck"):
         run_all(layout.cells, work, 1, lambda board: None, lane=Half)
-    assert sum(finished(tmp_path, cell, work.measuring.how) is not None for cell in layout.cells) == 2
+    assert (
+        sum(finished(tmp_path, cell, work.measuring.how) is not None for cell in layout.cells) == 2
+    )
 
 
 @pytest.mark.processes
@@ -247,7 +285,9 @@ def test_a_lost_worker_is_replaced_and_its_cell_goes_on(out, done):
 
     killer = threading.Thread(target=kill_once, daemon=True)
     killer.start()
-    board = run_all(cells, Work(out, System(), measuring(asked), ()), 1, lambda board: None, lane=Watched)
+    board = run_all(
+        cells, Work(out, System(), measuring(asked), ()), 1, lambda board: None, lane=Watched
+    )
     assert board.lost == 1 and finished(out, cells[0], measuring(asked).how)
 
 

@@ -23,25 +23,35 @@ def fill(out, layout, how, seed=0):
     rng = np.random.default_rng(seed)
     for cell in layout.cells:
         level = 1.0 + 0.1 * rng.standard_normal()
-        finish_cell(out, cell, how, {name: level + 0.01 * rng.standard_normal() for name in SHOWN}, level)
+        finish_cell(
+            out, cell, how, {name: level + 0.01 * rng.standard_normal() for name in SHOWN}, level
+        )
 
 
 @pytest.mark.slow
 def test_ten_thousand_cells_are_judged_in_ten_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr("os.fsync", lambda handle: None)  # only of the files made here
-    asked = plan(arms=tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, 100)), seeds=tuple(range(100)))
+    asked = plan(
+        arms=tuple(f"muon(lr_ratio={0.01 * k:.2f})" for k in range(1, 100)), seeds=tuple(range(100))
+    )
     begun = processor()
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     laid = processor() - begun
     fill(tmp_path, layout, measuring(asked).how)
     costs = {
-        arm.name: TimedCost(flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0)
+        arm.name: TimedCost(
+            flops_ratio=1.0, time_ratio=1.02 if arm.changes else 1.0, parameters_ratio=1.0
+        )
         for arm in layout.arms
     }
     begun = processor()
-    result = assemble_result(asked, layout, tmp_path, "fulcrum study run x.toml", StudyState(costs=costs))
+    result = assemble_result(
+        asked, layout, tmp_path, "fulcrum study run x.toml", StudyState(costs=costs)
+    )
     judged = processor() - begun
     assert result.state == "finished" and len(layout.cells) == 10_000
     assert len([row for row in result.effects if row.unit == "images"]) == 99 * len(SHOWN)
-    assert laid + judged < 10.0, f"judged in {judged:.1f} s of processor time, laid out in {laid:.1f} s"
+    assert laid + judged < 10.0, (
+        f"judged in {judged:.1f} s of processor time, laid out in {laid:.1f} s"
+    )
     print(f"laid out in {laid:.1f} s, judged in {judged:.1f} s")

@@ -1,4 +1,5 @@
-"""A whole study on the smallest runs: proven arms, cells in workers, effects, page; killed and gone on."""
+"""A whole study on the smallest runs: proven arms, cells in workers, effects, page; killed and gone
+on."""
 
 import json
 import os
@@ -29,13 +30,26 @@ def studied(tmp_path_factory):
 def test_a_study_ends_with_effects_pictures_and_a_page(studied):
     out, result, page = studied
     assert result.state == "finished" and page.is_file()
-    primary = [row for row in result.effects if row.metric == "attribute_f1" and row.unit == "images"]
-    assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(row.n == 2 for row in primary)
-    assert {row.verdict for row in primary} <= {"inconclusive", "not learned"}  # two pairs of noise: no tie
+    primary = [
+        row for row in result.effects if row.metric == "attribute_f1" and row.unit == "images"
+    ]
+    assert {row.arm for row in primary} == {"short_captions", "bf16_storage"} and all(
+        row.n == 2 for row in primary
+    )
+    # two pairs of noise: no tie
+    assert {row.verdict for row in primary} <= {"inconclusive", "not learned"}
     assert {row.verdict for row in result.effects if row.exploratory} == {"exploratory"}
-    assert [row.exploratory for row in result.effects] == [row not in primary for row in result.effects]
-    assert result.plan.settings == SMALL and "64 photographed scenes" in result.plan.data and "embedded" in result.plan.text
-    assert "spark with model.width=32" in result.arms[0].says and "as it is" not in result.arms[0].says
+    assert [row.exploratory for row in result.effects] == [
+        row not in primary for row in result.effects
+    ]
+    assert (
+        result.plan.settings == SMALL
+        and "64 photographed scenes" in result.plan.data
+        and "embedded" in result.plan.text
+    )
+    assert (
+        "spark with model.width=32" in result.arms[0].says and "as it is" not in result.arms[0].says
+    )
     assert any("cannot reach significance" in remark for remark in result.remarks)
     assert len(result.grids.arms) == 3 and len(result.grids.arms[0].images) == 12
     assert {path.suffix for path in page.parent.iterdir()} >= {".html", ".json", ".csv", ".md"}
@@ -46,7 +60,9 @@ def test_finished_cells_are_not_run_again(studied, monkeypatch):
     out, result, page = studied
     monkeypatch.setattr(Lane, "_worker", lambda self: pytest.fail("a worker was started"))
     again, _ = run(plan(), CATALOG, out, "again", print)
-    assert [row.model_dump() for row in again.effects] == [row.model_dump() for row in result.effects]
+    assert [row.model_dump() for row in again.effects] == [
+        row.model_dump() for row in result.effects
+    ]
 
 
 def test_costs_edited_by_hand_are_refused_and_the_finished_page_keeps_its_own(studied):
@@ -64,10 +80,11 @@ def test_costs_edited_by_hand_are_refused_and_the_finished_page_keeps_its_own(st
 
 def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_path):
     (tmp_path / "plan.toml").write_text(
-        'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds = [0, 1]\nimages = 48\n'
-        f"settings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n"
+        'title = "Small"\nbaseline = "spark"\narms = ["short_captions", "bf16_storage"]\nseeds ='
+        f" [0, 1]\nimages = 48\nsettings = {json.dumps(SMALL)}\nsamples = 64\ncompile = false\n"
     )
-    shutil.copytree(studied[0] / "cache", tmp_path / "runs" / "cache")  # it is killed while it trains, not while it encodes
+    # it is killed while it trains, not while it encodes
+    shutil.copytree(studied[0] / "cache", tmp_path / "runs" / "cache")
     command = [
         sys.executable,
         "-c",
@@ -89,10 +106,14 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
     assert 'data-state="running"' in page.read_text()
     report = [*command[:3], "report", "--out", str(tmp_path / "runs")]
     answer = subprocess.run(report, capture_output=True, text=True, timeout=60)
-    assert "it was stopped; what is done is kept" in answer.stderr and "go on with: fulcrum study run" in answer.stderr, (
-        answer
+    assert (
+        "it was stopped; what is done is kept" in answer.stderr
+        and "go on with: fulcrum study run" in answer.stderr
+    ), answer
+    assert (
+        "stopped before its end" in page.read_text()
+        and 'data-state="running"' not in page.read_text()
     )
-    assert "stopped before its end" in page.read_text() and 'data-state="running"' not in page.read_text()
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -111,7 +132,9 @@ def test_a_study_killed_with_minus_9_goes_on_to_the_same_effects(studied, tmp_pa
         "claim_verdict",
     } <= set(answer["effects"][0])
     untimed = [row for row in answer["effects"] if row["unit"] != "time"]
-    assert untimed == [row.model_dump(mode="json") for row in studied[1].effects if row.unit != "time"]
+    assert untimed == [
+        row.model_dump(mode="json") for row in studied[1].effects if row.unit != "time"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,15 +173,24 @@ SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]'
         ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1]', "at least 2"),
         ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 1]', "named twice"),
         ('title = "x"\nbaseline = "spark"\narms = ["muon", "muon"]\nseeds = [1, 2]', "named twice"),
-        ('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"', "no metric"),
+        (
+            'title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\nprimary = "fidd"',
+            "no metric",
+        ),
         (
             f'{SOUND}\nlearning_rates = "swept"',
             "`learning_rates` cannot be 'swept'\n  write: learning_rates = \"shared\" or {",
         ),
-        (f"{SOUND}\nstop_early = true", "`stop_early` cannot be True\n  write: stop_early = { successive = 3"),
+        (
+            f"{SOUND}\nstop_early = true",
+            "`stop_early` cannot be True\n  write: stop_early = { successive = 3",
+        ),
         (f'{SOUND}\nscales = ["large"]', "a scale cannot be 'large'\n  write: scales = [{"),
         (f'{SOUND}\ninteractions = ["muon"]', "interactions.0: should be a list, found 'muon'"),
-        (f'{SOUND}\ninteractions = [["muon", "ema"], ["ema", "muon"]]', "an interaction is named twice: ema and muon"),
+        (
+            f'{SOUND}\ninteractions = [["muon", "ema"], ["ema", "muon"]]',
+            "an interaction is named twice: ema and muon",
+        ),
     ],
 )
 def test_bad_plans(text, says, tmp_path):

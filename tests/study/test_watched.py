@@ -1,4 +1,5 @@
-"""Somebody watches a study: the page from the beginning, how far cells are, what is said, and what a stop leaves."""
+"""Somebody watches a study: the page from the beginning, how far cells are, what is said, and what
+a stop leaves."""
 
 import json
 import re
@@ -24,11 +25,20 @@ GO_ON = "fulcrum study run small.toml --out here"
 
 
 def record(folder, images, each=0.5, cut=""):
-    """A record up to `images`, in steps of 8, the first of which took a minute longer; `cut` is a half-written line."""
+    """A record up to `images`, in steps of 8, the first of which took a minute longer; `cut` is a
+    half-written line."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "record.jsonl").write_text(
         "".join(
-            json.dumps({"images": seen, "loss": 1.0, "seconds": 60 + each * seen, "parts": {"flow": 0.1 + seen}}) + "\n"
+            json.dumps(
+                {
+                    "images": seen,
+                    "loss": 1.0,
+                    "seconds": 60 + each * seen,
+                    "parts": {"flow": 0.1 + seen},
+                }
+            )
+            + "\n"
             for seen in range(8, images + 1, 8)
         )
         + cut
@@ -60,7 +70,9 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
         board.mark(cell, "running")
     record(tmp_path / cells[0].key, 2400, cut='{"images": 24')
     going = standing(board, tmp_path)
-    assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(0.5 * 4800)
+    assert [stand.images for stand in going] == [2400, 0] and going[0].whole == pytest.approx(
+        0.5 * 4800
+    )
     cells_left = (sum(map(work, cells)) - 0.5 * work(cells[0])) / work(cells[0])
     assert two.reckon(board, going) == pytest.approx(2400 * cells_left / 2)
     shown = line(board, going, two.tell(board, going, 75.0), 75.0)
@@ -76,14 +88,23 @@ def test_time_left_comes_from_the_speed_of_the_last_lines_until_cells_have_ended
     assert str(standing(board, tmp_path, until=0.25)[0]).endswith("measuring")
 
 
-# Seconds of cells, as a study on a busy machine had them: by the clock, of the first step, of training.
-CELLS = [(289, 214, 40), (93, 35, 33), (38, 0, 16), (37, 0, 16), (37, 0, 15), (24, 0, 11), (29, 0, 12), (25, 0, 11)] + [
-    (26, 0, 11)
-] * 4
+# Seconds of cells, as a study on a busy machine had them: by the clock, of the first step, of
+# training.
+CELLS = [
+    (289, 214, 40),
+    (93, 35, 33),
+    (38, 0, 16),
+    (37, 0, 16),
+    (37, 0, 15),
+    (24, 0, 11),
+    (29, 0, 12),
+    (25, 0, 11),
+] + [(26, 0, 11)] * 4
 
 
 def test_the_time_left_of_a_study_does_not_jump_when_its_first_cells_were_slow(tmp_path):
-    """Told from medians of whole cells, that study said 56, 33, 13, 9, 4 minutes one after the other."""
+    """Told from medians of whole cells, that study said 56, 33, 13, 9, 4 minutes one after the
+    other."""
     cells = lay_out(plan(seeds=tuple(range(4))), CATALOG, {}, tmp_path).cells
     assert len(cells) == len(CELLS)
     board, times, now, told, before = Board(cells), TimeLeft(tmp_path, 1), 0.0, [], []
@@ -91,7 +112,9 @@ def test_the_time_left_of_a_study_does_not_jump_when_its_first_cells_were_slow(t
         now += whole
         (tmp_path / cell.key).mkdir()
         parts = {"first step": first, "steps": first + training}
-        (tmp_path / cell.key / "timings.json").write_text(json.dumps({"begun": 0, "ended": whole, "parts": parts}))
+        (tmp_path / cell.key / "timings.json").write_text(
+            json.dumps({"begun": 0, "ended": whole, "parts": parts})
+        )
         board.mark(cell, "done")
         board.seconds[cell.key] = float(whole)
         if waiting := board.count("waiting"):
@@ -100,11 +123,17 @@ def test_the_time_left_of_a_study_does_not_jump_when_its_first_cells_were_slow(t
 
     def worst(lines):
         pairs = zip(lines, lines[1:], strict=False)
-        return max(abs(left - (last - (at - then))) / last for (then, last), (at, left) in pairs if last > 120)
+        return max(
+            abs(left - (last - (at - then))) / last
+            for (then, last), (at, left) in pairs
+            if last > 120
+        )
 
     assert worst(before) > 0.5 and worst(told) < 0.3
     truth = [now - at for at, _ in told]
-    assert before[0][1] > 8 * truth[0] and all(left < 2.5 * rest for (_, left), rest in zip(told, truth, strict=True))
+    assert before[0][1] > 8 * truth[0] and all(
+        left < 2.5 * rest for (_, left), rest in zip(told, truth, strict=True)
+    )
 
 
 def test_an_arm_that_takes_longer_is_reckoned_by_its_own_cells(tmp_path):
@@ -116,11 +145,14 @@ def test_an_arm_that_takes_longer_is_reckoned_by_its_own_cells(tmp_path):
         board.mark(first, "done")
         board.seconds[first.key] = 10.0 * (number + 1)
     left = [cell.arm for cell in cells if board.state[cell.key] == "waiting"]
-    assert times.reckon(board, []) == pytest.approx(sum(10.0 * (arms.index(arm) + 1) for arm in left))
+    assert times.reckon(board, []) == pytest.approx(
+        sum(10.0 * (arms.index(arm) + 1) for arm in left)
+    )
 
 
 def test_an_arm_that_nobody_has_timed_is_reckoned_by_its_flops(tmp_path):
-    """A study at 16, 64 and 256 tokens said that 25 minutes were left while its longest cells had not begun."""
+    """A study at 16, 64 and 256 tokens said that 25 minutes were left while its longest cells had
+    not begun."""
     scales = (
         {"name": "few", "at": 4, "settings": ("data.size=32",)},
         {"name": "many", "at": 6, "settings": ("data.size=64",)},
@@ -168,12 +200,22 @@ def test_a_stopped_study_says_so_and_how_to_go_on(tmp_path, monkeypatch):
     last, text = read(page.with_suffix(".json")), page.read_text()
     assert [one.state for one in pages] == ["running", "running"] and pages[0].progress.done == 0
     assert pages[1].arms[0].cells[0].state == "running" and pages[1].progress.seconds_left
-    assert last.state == "stopped" and last.arms[0].cells[0].state == "waiting" and last.arms[0].cells[0].images == 40
-    assert GO_ON in text and "stopped before its end" in text and "renews itself" not in text and "<script" not in text
+    assert (
+        last.state == "stopped"
+        and last.arms[0].cells[0].state == "waiting"
+        and last.arms[0].cells[0].images == 40
+    )
+    assert (
+        GO_ON in text
+        and "stopped before its end" in text
+        and "renews itself" not in text
+        and "<script" not in text
+    )
     assert "waiting 83 %" in text
     assert any(one.startswith("encoding") for one in lines), lines
     assert len(lines) == len(set(lines)), "a note was said twice"
-    assert sum("0 of 6 cells done" in one for one in lines) == 2, lines  # at once, and some twenty seconds later
+    # at once, and some twenty seconds later
+    assert sum("0 of 6 cells done" in one for one in lines) == 2, lines
 
 
 def test_a_study_that_is_refused_does_not_seem_to_run(tmp_path, monkeypatch):
@@ -191,12 +233,18 @@ def test_watching_waits_for_the_page_of_a_study_that_has_begun(tmp_path, monkeyp
     folder.mkdir()
     (folder / "plan.json").write_text("{}")
     monkeypatch.setattr("fulcrum.judge.serve.serve", lambda folder, *_: served.append(folder))
-    monkeypatch.setattr("fulcrum.cli.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here"))
+    monkeypatch.setattr(
+        "fulcrum.cli.study.time.sleep", lambda seconds: (folder / "report.html").write_text("here")
+    )
     for words in ([], [str(folder)]):
         (folder / "report.html").unlink(missing_ok=True)
         with pytest.raises(SystemExit) as end:
             main(["report", *words, "--watch", "--out", str(tmp_path)])
-        assert end.value.code == 0 and served.pop() == folder and "waiting for it" in capsys.readouterr().err
+        assert (
+            end.value.code == 0
+            and served.pop() == folder
+            and "waiting for it" in capsys.readouterr().err
+        )
     with pytest.raises(SystemExit) as end:
         main(["report", "--watch", "--out", str(tmp_path / "other")])
     assert end.value.code == 2
@@ -212,7 +260,10 @@ def test_the_command_on_the_page_goes_on_with_the_same_study(tmp_path, monkeypat
     monkeypatch.setattr(study_run, "run", noted)
     path = tmp_path / "a plan.toml"
     path.write_text('title = "x"\nbaseline = "spark"\narms = ["muon"]\nseeds = [1, 2]\n')
-    for words, ends in (([], ""), (["--out", "there", "--threads", "1", "--quiet"], " --out there --threads 1")):
+    for words, ends in (
+        ([], ""),
+        (["--out", "there", "--threads", "1", "--quiet"], " --out there --threads 1"),
+    ):
         with pytest.raises(SystemExit):
             main(["study", "run", str(path), *words])
         assert commands.pop() == f"fulcrum study run '{path}'{ends}"
@@ -235,7 +286,12 @@ def test_a_record_with_other_things_in_it_does_not_stop_the_study(tmp_path, text
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"parts": {"first step": 1, "steps": 1}, "ended": %s, "begun": 0.5}' % ("9" * 400), "[]"]
+    "text",
+    [
+        "[" * 100_000,
+        '{"parts": {"first step": 1, "steps": 1}, "ended": %s, "begun": 0.5}' % ("9" * 400),
+        "[]",
+    ],
 )
 def test_timings_with_other_things_in_them_are_as_if_not_there(tmp_path, text):
     (tmp_path / TIMINGS).write_text(text)

@@ -1,4 +1,5 @@
-"""A worker's first word comes when all is loaded; one that is stopped in a cell ends without any: the study says why."""
+"""A worker's first word comes when all is loaded; one that is stopped in a cell ends without any:
+the study says why."""
 
 import gc
 import io
@@ -20,7 +21,8 @@ def test_a_worker_that_is_stopped_prints_no_traceback(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(worker, "serve", stopped)
-    monkeypatch.setattr(signs_of_life, "LineToStudy", lambda: None)  # it would take this process's standard output
+    # it would take this process's standard output
+    monkeypatch.setattr(signs_of_life, "LineToStudy", lambda: None)
     monkeypatch.setattr(gc, "disable", lambda: None)  # of this process
     with pytest.raises(SystemExit) as end:
         runpy.run_module("fulcrum.studies.worker_start", run_name="__main__")
@@ -28,7 +30,8 @@ def test_a_worker_that_is_stopped_prints_no_traceback(monkeypatch):
 
 
 def test_a_worker_is_ready_when_all_that_may_hold_its_threads_is_loaded(monkeypatch):
-    """From then on it must give its signs more often: a GPU's context and a person's files come before."""
+    """From then on it must give its signs more often: a GPU's context and a person's files come
+    before."""
     done = []
 
     class Line:
@@ -39,12 +42,20 @@ def test_a_worker_is_ready_when_all_that_may_hold_its_threads_is_loaded(monkeypa
             done.append("answer")
 
     setup = {"system": System().model_dump(), "files": []}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{json.dumps(setup)}\n{json.dumps({'key': 'a'})}\n"))
+    monkeypatch.setattr(
+        sys, "stdin", io.StringIO(f"{json.dumps(setup)}\n{json.dumps({'key': 'a'})}\n")
+    )
     monkeypatch.setattr(sys, "argv", ["worker_start", "0"])
     monkeypatch.setattr(torch, "zeros", lambda *shape, device: done.append(f"context on {device}"))
     monkeypatch.setattr(worker, "with_files", lambda files: (done.append("files"), ()))
     monkeypatch.setattr(worker, "answer", lambda *asked: {"key": "a", "ok": True})
-    for place, name in ((worker, "leave_with"), (signal, "signal"), (gc, "freeze"), (gc, "unfreeze")):  # of this process
+    # of this process
+    for place, name in (
+        (worker, "leave_with"),
+        (signal, "signal"),
+        (gc, "freeze"),
+        (gc, "unfreeze"),
+    ):
         monkeypatch.setattr(place, name, lambda *told: None)
     worker.serve(Line())
     assert done == ["context on cpu", "files", "ready", "answer"]

@@ -39,7 +39,10 @@ def test_another_seed_gives_other_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     first = build(tmp_path / "a", ["judge"], silent, steps=2, measured_on=8)["judge"]
     part = PARTS["judge"]
     monkeypatch.setitem(builder.PARTS, "judge", replace(part, effort=replace(part.effort, seed=1)))
-    assert build(tmp_path / "b", ["judge"], silent, steps=2, measured_on=8)["judge"]["sha256"] != first["sha256"]
+    assert (
+        build(tmp_path / "b", ["judge"], silent, steps=2, measured_on=8)["judge"]["sha256"]
+        != first["sha256"]
+    )
 
 
 def test_processes_and_threads_change_nothing(tmp_path: Path) -> None:
@@ -47,7 +50,9 @@ def test_processes_and_threads_change_nothing(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        side = build(tmp_path / "a", ["text", "teacher"], lines.append, steps=2, measured_on=8, processes=2)
+        side = build(
+            tmp_path / "a", ["text", "teacher"], lines.append, steps=2, measured_on=8, processes=2
+        )
         alone = build(tmp_path / "b", ["text", "teacher"], silent, steps=2, measured_on=8)
         assert torch.get_num_threads() == 2
     finally:
@@ -100,7 +105,9 @@ def test_pictures_show_the_same_scene_twice() -> None:
 
 
 def test_blur_keeps_flat_pictures_flat() -> None:
-    torch.testing.assert_close(blurred(torch.full((1, 3, 8, 8), 0.3), 0.8), torch.full((1, 3, 8, 8), 0.3))
+    torch.testing.assert_close(
+        blurred(torch.full((1, 3, 8, 8), 0.3), 0.8), torch.full((1, 3, 8, 8), 0.3)
+    )
 
 
 def test_the_command_writes_a_part_and_its_card_and_nothing_else(

@@ -21,9 +21,15 @@ def made():
 
 
 def test_the_pages_are_current(made):
-    there = {str(page.relative_to(DOCS)) for folder in generated.FOLDERS for page in (DOCS / folder).glob("*.md")}
+    there = {
+        str(page.relative_to(DOCS))
+        for folder in generated.FOLDERS
+        for page in (DOCS / folder).glob("*.md")
+    }
     assert there == set(made), "run: make docs"
-    stale = [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text]
+    stale = [
+        name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text
+    ]
     assert not stale, f"run: make docs ({', '.join(stale)})"
 
 
@@ -47,9 +53,14 @@ def test_every_slot_is_told_with_its_meaning():
         for name, part in plain.items()
         for inner in (part if isinstance(part, dict) and "kind" not in part else [""])
     }
-    slots |= {"model.learned"}  # newer than the first keys: left out of a run's plain form where it says nothing
-    assert set(told) == slots and set(RunSpec.model_fields) == {slot.split(".")[0] for slot in slots}
-    assert not [slot for slot, meaning in told.items() if len(meaning) < 4], "a comment on the slot's line in spec/run.py"
+    # newer than the first keys: left out of a run's plain form where it says nothing
+    slots |= {"model.learned"}
+    assert set(told) == slots and set(RunSpec.model_fields) == {
+        slot.split(".")[0] for slot in slots
+    }
+    assert not [slot for slot, meaning in told.items() if len(meaning) < 4], (
+        "a comment on the slot's line in spec/run.py"
+    )
 
 
 def test_a_range_and_a_choice_are_on_the_page():
@@ -70,7 +81,9 @@ def test_a_new_command_and_option_get_on_the_page():
         """Not to be seen."""
 
     page = command_page(app)
-    assert "| [fly](#fulcrum-fly) | Leave the ground. |" in page and set(every_command(app)) == {"fly"}
+    assert "| [fly](#fulcrum-fly) | Leave the ground. |" in page and set(every_command(app)) == {
+        "fly"
+    }
     assert "| `--high INT 1 to 9` | How high: metres \\| feet. | `3` |" in page
 
 

@@ -1,4 +1,5 @@
-"""What a release says of itself in four places is one thing; what leaves the repository is whole."""
+"""What a release says of itself in four places is one thing; what leaves the repository is
+whole."""
 
 import json
 import re
@@ -26,7 +27,10 @@ def disagreement(version, heading):
     if version.partition(".dev")[0] != told.group(1):
         return f"version {version}, changelog {told.group(1)}"
     if (".dev" in version) != (told.group(2) == "in work"):
-        return f"version {version} is {'not ' * ('.dev' not in version)}in work, the changelog says {told.group(2)}"
+        return (
+            f"version {version} is {'not ' * ('.dev' not in version)}in work, the changelog says"
+            f" {told.group(2)}"
+        )
     return None
 
 
@@ -58,7 +62,9 @@ def test_the_citation_names_this_version_and_licence():
 
 def test_the_dockerfile_copies_what_is_there_and_what_is_let_through():
     let_through = re.findall(r"^!(\S+)", (ROOT / ".dockerignore").read_text(), re.M)
-    copied = {word for line in re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.M) for word in line.split()}
+    copied = {
+        word for line in re.findall(r"^COPY (.*) \S+$", DOCKERFILE, re.M) for word in line.split()
+    }
     assert copied == set(let_through) and all((ROOT / name).exists() for name in copied)
 
 
@@ -66,21 +72,28 @@ def test_the_dockerfile_copies_what_is_there_and_what_is_let_through():
 def test_every_stage_of_the_dockerfile_builds_on_one_that_is_there(device):
     known = {"python:3.12-slim"}
     for base, name in re.findall(r"^FROM (\S+) AS (\S+)$", DOCKERFILE, re.M):
-        assert base.replace("${DEVICE}", device) in known, f"{name} is built on {base}, which comes later or never"
+        assert base.replace("${DEVICE}", device) in known, (
+            f"{name} is built on {base}, which comes later or never"
+        )
         known.add(name)
-    assert re.search(r"^ARG DEVICE=cpu$", DOCKERFILE.partition("FROM")[0], re.M), "FROM sees only what stands before it"
+    assert re.search(r"^ARG DEVICE=cpu$", DOCKERFILE.partition("FROM")[0], re.M), (
+        "FROM sees only what stands before it"
+    )
     extras = re.findall(r'"\.\[(\w+)\]"', DOCKERFILE)
     assert extras and set(extras) <= set(PROJECT["optional-dependencies"])
 
 
 def test_the_dockerfile_is_written_as_an_engine_reads_it():
-    """Known instructions, nothing after the last continued line's end, and command lines that are lists."""
+    """Known instructions, nothing after the last continued line's end, and command lines that are
+    lists."""
     whole = re.sub(r"\\\n", " ", re.sub(r"^\s*#.*\n", "", DOCKERFILE, flags=re.M))
     instructions = [line.split(maxsplit=1) for line in whole.splitlines() if line.strip()]
     assert {word for word, _ in instructions} <= {
         *("ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT", "CMD")
     }
-    assert not re.search(r"\\[ \t]+$", DOCKERFILE, re.M), "a space after the backslash ends the line"
+    assert not re.search(r"\\[ \t]+$", DOCKERFILE, re.M), (
+        "a space after the backslash ends the line"
+    )
     for word, rest in instructions:
         if word in ("ENTRYPOINT", "CMD"):
             assert all(isinstance(part, str) for part in json.loads(rest))
@@ -89,7 +102,9 @@ def test_the_dockerfile_is_written_as_an_engine_reads_it():
         if word == "ENV":
             assert all("=" in pair for pair in shlex.split(rest))
     names = [word for word, _ in instructions]
-    assert names.index("USER") > max(number for number, word in enumerate(names) if word == "RUN"), "installed as root"
+    assert names.index("USER") > max(
+        number for number, word in enumerate(names) if word == "RUN"
+    ), "installed as root"
 
 
 def test_the_notes_promise_what_the_package_offers():

@@ -1,4 +1,5 @@
-"""The site: every page is in its navigation, links work there and on GitHub, and nothing is loaded from elsewhere."""
+"""The site: every page is in its navigation, links work there and on GitHub, and nothing is loaded
+from elsewhere."""
 
 import re
 from pathlib import Path
@@ -6,7 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.site.navigation import FROM_ROOT, linked, loads_from_elsewhere, pages_of, whole_navigation
+from tools.site.navigation import (
+    FROM_ROOT,
+    linked,
+    loads_from_elsewhere,
+    pages_of,
+    whole_navigation,
+)
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,7 +28,9 @@ def configured():
 
 def test_every_page_is_in_the_navigation_once():
     pages = pages_of(whole_navigation(configured(), DOCS))
-    assert sorted(pages) == sorted([*(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")), *FROM_ROOT])
+    assert sorted(pages) == sorted(
+        [*(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")), *FROM_ROOT]
+    )
 
 
 def test_a_page_that_is_not_named_is_taken_in_and_a_folder_is_opened(tmp_path):
@@ -29,14 +38,21 @@ def test_a_page_that_is_not_named_is_taken_in_and_a_folder_is_opened(tmp_path):
     for name in ("named.md", "new.md", "many/b.md", "many/README.md"):
         (tmp_path / name).touch()
     nav = whole_navigation([{"Guides": ["named.md"]}, {"More": ["many/"]}], tmp_path)
-    assert nav == [{"Guides": ["named.md", "new.md"]}, {"More": [{"Many": ["many/README.md", "many/b.md"]}]}]
+    assert nav == [
+        {"Guides": ["named.md", "new.md"]},
+        {"More": [{"Many": ["many/README.md", "many/b.md"]}]},
+    ]
 
 
 def test_links_of_the_docs_lead_somewhere_on_github():
     lost = {}
     for page in (ROOT / "README.md", *DOCS.rglob("*.md")):
         text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
-        found = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"https?:|#", link)]
+        found = [
+            link.partition("#")[0]
+            for link in LINK.findall(text)
+            if not re.match(r"https?:|#", link)
+        ]
         if missing := [link for link in found if not (page.parent / link).exists()]:
             lost[str(page.relative_to(ROOT))] = missing
     assert not lost
@@ -72,7 +88,13 @@ def test_a_page_on_the_site(tmp_path, page, text, shown):
         ('<script src="https://elsewhere/x.js"></script>', True),
         ("<link rel=stylesheet href=//elsewhere/x.css>", True),
         ('<img alt="" src="http://elsewhere/x.png">', True),
-        ('<script src="assets/x.js"></script><link href="x.css"><a href="https://elsewhere">a link to follow</a>', False),
+        (
+            (
+                '<script src="assets/x.js"></script><link href="x.css"><a'
+                ' href="https://elsewhere">a link to follow</a>'
+            ),
+            False,
+        ),
     ],
 )
 def test_what_loads_from_elsewhere_is_found(tmp_path, html, foreign):

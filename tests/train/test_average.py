@@ -1,4 +1,5 @@
-"""The moving average, number for number: what it holds is what its formula gives, in a built run too."""
+"""The moving average, number for number: what it holds is what its formula gives, in a built run
+too."""
 
 import pytest
 import torch
@@ -53,7 +54,8 @@ def test_it_is_kept_in_fp32_and_goes_on_from_its_state():
     model.become(2.0)
     average.update(model)
     assert average.mean["w"].dtype == torch.float32
-    assert average.mean["w"].tolist() == pytest.approx([1.001] * 3, rel=1e-6)  # bf16 would round it to 1
+    # bf16 would round it to 1
+    assert average.mean["w"].tolist() == pytest.approx([1.001] * 3, rel=1e-6)
     other = MovingAverage(0.999, 1)
     other.start(One(5.0, torch.bfloat16))
     other.load(average.state())

@@ -1,4 +1,5 @@
-"""Files of a run that are damaged or planted: set aside or refused in words, and the run goes on from what is good."""
+"""Files of a run that are damaged or planted: set aside or refused in words, and the run goes on
+from what is good."""
 
 import json
 import os
@@ -68,7 +69,10 @@ def test_a_planted_lock_is_refused_and_empties_nothing(lost, tiny, tmp_path, kin
     precious = tmp_path / "precious"
     precious.write_text("mine")
     plant(lost.path / "lock", kind, precious)
-    with pytest.raises(RunFailed, match=f"lock cannot be opened: (it is a {kind}|Is a directory)"), claim(lost):
+    with (
+        pytest.raises(RunFailed, match=f"lock cannot be opened: (it is a {kind}|Is a directory)"),
+        claim(lost),
+    ):
         pass
     with pytest.raises(RunFailed, match="lock cannot be opened"):
         perform(order(tiny(), tmp_path), lambda text: None)
@@ -87,12 +91,20 @@ def test_a_planted_record_is_set_aside_and_the_run_goes_on(whole, lost, tiny, tm
     assert result["weights_sha256"] == whole[1] and precious.read_text() == "mine"
     assert (lost.path / f"damaged-{name}").exists() and (lost.path / name).is_file()
     assert not (lost.path / name).is_symlink()
-    assert name == "record.steps" or any(f"it is a {kind}" in line and "set aside" in line for line in said)
+    assert name == "record.steps" or any(
+        f"it is a {kind}" in line and "set aside" in line for line in said
+    )
 
 
 def test_bad_bytes_in_the_record_cost_one_line(whole, lost, tiny, tmp_path):
     good = lost.record.read_bytes()
-    bad = [b'{"images": 8, "loss": \xff}', b"[" * 200_000, b'{"images": "eight"}', b'{"images": [8]}', b"8"]
+    bad = [
+        b'{"images": 8, "loss": \xff}',
+        b"[" * 200_000,
+        b'{"images": "eight"}',
+        b'{"images": [8]}',
+        b"8",
+    ]
     lost.record.write_bytes(b"\n".join(bad) + b"\n" + good + b'{"images": 16, "lo')
     said = []
     assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
@@ -116,15 +128,27 @@ STATES = {
     "images in words": lambda about: changed(about, state={**about["state"], "images": "many"}),
     "an unknown field": lambda about: changed(about, state={**about["state"], "shoes": 2}),
     "system of wrong type": lambda about: changed(about, system={"threads": "all"}),
-    "no system": lambda about: json.dumps(sealed({name: about[name] for name in about if name not in ("system", "check")})),
+    "no system": lambda about: json.dumps(
+        sealed({name: about[name] for name in about if name not in ("system", "check")})
+    ),
     "files of wrong type": lambda about: changed(about, files=["model"]),
-    "files elsewhere": lambda about: changed(about, files={**about["files"], "../../../cache": "0" * 64}),
+    "files elsewhere": lambda about: changed(
+        about, files={**about["files"], "../../../cache": "0" * 64}
+    ),
     "files missing": lambda about: changed(about, files={}),
-    "images below zero": lambda about: changed(about, state={**about["state"], "images": -16}, images=-16),
-    "images of another": lambda about: changed(about, state={**about["state"], "images": 8}, images=8),
+    "images below zero": lambda about: changed(
+        about, state={**about["state"], "images": -16}, images=-16
+    ),
+    "images of another": lambda about: changed(
+        about, state={**about["state"], "images": 8}, images=8
+    ),
     "skipped below zero": lambda about: changed(about, state={**about["state"], "skipped": -1}),
-    "endless seconds": lambda about: changed(about, state={**about["state"], "seconds": float("inf")}),
-    "more skipped than seen": lambda about: changed(about, state={**about["state"], "skipped": 10**400}),
+    "endless seconds": lambda about: changed(
+        about, state={**about["state"], "seconds": float("inf")}
+    ),
+    "more skipped than seen": lambda about: changed(
+        about, state={**about["state"], "skipped": 10**400}
+    ),
     "longer than any": lambda about: b" " * (checkpoint.MOST_STATE + 1),
     "not sealed": lambda about: json.dumps({**about, "images": 7}),
 }
@@ -148,7 +172,9 @@ def test_a_checkpoint_in_the_middle_of_a_batch_is_set_aside(whole, lost, tiny, t
     newer = checkpoint.listing(lost.checkpoints)[-1]
     about = json.loads((newer / "state.json").read_text())
     images = about["images"] - 1
-    (newer / "state.json").write_text(changed(about, state={**about["state"], "images": images}, images=images))
+    (newer / "state.json").write_text(
+        changed(about, state={**about["state"], "images": images}, images=images)
+    )
     newer.rename(newer.with_name(f"{images:012d}"))
     said = []
     assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
@@ -162,7 +188,9 @@ def change_tensors(folder, part, change):
     change(tensors)
     save_file(tensors, path)
     about = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(changed(about, files={**about["files"], part: sha256_file(path)}))
+    (folder / "state.json").write_text(
+        changed(about, files={**about["files"], part: sha256_file(path)})
+    )
 
 
 def cut_short(tensors):
@@ -186,18 +214,31 @@ TENSORS = {
 
 @pytest.mark.parametrize("part", ["model", "optimizer", "average"])
 @pytest.mark.parametrize("name", TENSORS)
-def test_a_checkpoint_with_other_tensors_is_set_aside_and_the_older_one_gives_the_same_run(averaged, part, name, tmp_path):
+def test_a_checkpoint_with_other_tensors_is_set_aside_and_the_older_one_gives_the_same_run(
+    averaged, part, name, tmp_path
+):
     weights, run, folder = averaged(tmp_path)
     newer = checkpoint.listing(folder.checkpoints)[-1]
     change_tensors(newer, part, TENSORS[name])
     said = []
     assert perform(order(run, tmp_path), said.append)["weights_sha256"] == weights
-    assert any(f"does not fit this run: of its {part}" in line and f"damaged-{newer.name}, going" in line for line in said)
+    assert any(
+        f"does not fit this run: of its {part}" in line and f"damaged-{newer.name}, going" in line
+        for line in said
+    )
 
 
 @pytest.mark.parametrize(
     "rows",
-    ["[" * 100_000, "5", "null", '{"NAME": 5}', '{"NAME": [[], 2]}', '{"NAME": [0, Infinity]}', '{"NAME": [-5, ROWS]}']
+    [
+        "[" * 100_000,
+        "5",
+        "null",
+        '{"NAME": 5}',
+        '{"NAME": [[], 2]}',
+        '{"NAME": [0, Infinity]}',
+        '{"NAME": [-5, ROWS]}',
+    ]
     + ['{"NAME": [1, ROWS]}', '{"NAME": [0, 2000000]}'],
     ids=range(9),
 )
@@ -207,18 +248,31 @@ def test_a_checkpoint_whose_header_says_other_things_of_its_rows_is_set_aside(lo
     path = newer / "model.safetensors"
     tensors, about = load_file(path), json.loads((newer / "state.json").read_text())
     name = max(tensors, key=lambda one: tensors[one].dim())
-    save_file(tensors, path, metadata={"rows": rows.replace("NAME", name).replace("ROWS", str(len(tensors[name])))})
-    (newer / "state.json").write_text(changed(about, files={**about["files"], "model": sha256_file(path)}))
+    save_file(
+        tensors,
+        path,
+        metadata={"rows": rows.replace("NAME", name).replace("ROWS", str(len(tensors[name])))},
+    )
+    (newer / "state.json").write_text(
+        changed(about, files={**about["files"], "model": sha256_file(path)})
+    )
     with pytest.raises(RunFailed, match=newer.name):
         checkpoint.load(newer)
     live, said = checkpoint.load(older).parts, []
-    found = checkpoint.newest(lost.checkpoints, said.append, require=lambda one: checkpoint.require_same(one, live))
-    assert found is not None and found.path == older and f"set aside as damaged-{newer.name}" in said[0]
+    found = checkpoint.newest(
+        lost.checkpoints, said.append, require=lambda one: checkpoint.require_same(one, live)
+    )
+    assert (
+        found is not None
+        and found.path == older
+        and f"set aside as damaged-{newer.name}" in said[0]
+    )
 
 
 @pytest.fixture(scope="module")
 def averaged(tiny, tmp_path_factory, lose):
-    """A run with an average: copies of it as it was lost half-way, and the hash of the weights that it ends with."""
+    """A run with an average: copies of it as it was lost half-way, and the hash of the weights that
+    it ends with."""
     out = tmp_path_factory.mktemp("averaged")
     run = tiny("spark + ema(every=2)")
     lose(order(run, out), 40)
@@ -241,7 +295,9 @@ def test_a_checkpoint_of_another_run_is_set_aside(whole, lost, tiny, tmp_path):
     assert any(f"belongs to the run {'0' * 16}" in line and "set aside" in line for line in said)
 
 
-def test_a_folder_that_is_called_by_another_kind_of_digit_is_no_checkpoint(whole, lost, tiny, tmp_path):
+def test_a_folder_that_is_called_by_another_kind_of_digit_is_no_checkpoint(
+    whole, lost, tiny, tmp_path
+):
     shutil.copytree(checkpoint.listing(lost.checkpoints)[-1], lost.checkpoints / "²")
     assert perform(order(tiny(), tmp_path), lambda text: None)["weights_sha256"] == whole[1]
 
@@ -256,14 +312,19 @@ def test_a_description_without_a_run_is_refused(tmp_path, about):
 @pytest.mark.parametrize("name", ["run", "phrase", "images_per_second", "weights_sha256"])
 def test_a_result_that_lacks_what_is_read_of_it_is_refused(whole, tiny, tmp_path, name):
     result = json.loads((whole[0] / key(tiny(), 0) / "result.json").read_text())
-    for changed_result in ({**result, name: None}, {field: result[field] for field in result if field != name}):
+    for changed_result in (
+        {**result, name: None},
+        {field: result[field] for field in result if field != name},
+    ):
         (tmp_path / "result.json").write_text(json.dumps(changed_result))
         with pytest.raises(BadInput, match=r"result.json is not the result of a run"):
             RunFolder(tmp_path).result()
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "folder"])
-def test_what_stands_in_the_way_of_previews_and_cost_leaves_the_run_trained(whole, lost, tiny, tmp_path, kind):
+def test_what_stands_in_the_way_of_previews_and_cost_leaves_the_run_trained(
+    whole, lost, tiny, tmp_path, kind
+):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     if kind == "file":
@@ -274,8 +335,15 @@ def test_what_stands_in_the_way_of_previews_and_cost_leaves_the_run_trained(whol
         (lost.path / "cost.json").mkdir()
     said = []
     result, _ = train_run(order(tiny(), tmp_path), said.append)
-    assert result["weights_sha256"] == whole[1] and lost.result() == result and not any(elsewhere.iterdir())
-    assert any(f"{'cost.json' if kind == 'folder' else 'previews'}" in line and "cannot write" in line for line in said)
+    assert (
+        result["weights_sha256"] == whole[1]
+        and lost.result() == result
+        and not any(elsewhere.iterdir())
+    )
+    assert any(
+        f"{'cost.json' if kind == 'folder' else 'previews'}" in line and "cannot write" in line
+        for line in said
+    )
 
 
 @pytest.mark.timeout(60)
@@ -315,7 +383,9 @@ def test_checkpoints_that_are_no_folder_are_refused(lost, tiny, tmp_path, kind):
 
 @pytest.mark.parametrize("part", ["model", "optimizer"])
 @pytest.mark.parametrize("place", [0.3, 1.0])
-def test_one_flipped_bit_in_the_numbers_sets_a_checkpoint_aside(whole, lost, tiny, tmp_path, part, place):
+def test_one_flipped_bit_in_the_numbers_sets_a_checkpoint_aside(
+    whole, lost, tiny, tmp_path, part, place
+):
     """Size and header are as they were: nothing but the checksum can tell."""
     newer = checkpoint.listing(lost.checkpoints)[-1]
     content = bytearray((newer / f"{part}.safetensors").read_bytes())
@@ -324,4 +394,6 @@ def test_one_flipped_bit_in_the_numbers_sets_a_checkpoint_aside(whole, lost, tin
     (newer / f"{part}.safetensors").write_bytes(content)
     said = []
     assert perform(order(tiny(), tmp_path), said.append)["weights_sha256"] == whole[1]
-    assert any(f"{part}.safetensors is damaged: checksum" in line and "set aside" in line for line in said)
+    assert any(
+        f"{part}.safetensors is damaged: checksum" in line and "set aside" in line for line in said
+    )

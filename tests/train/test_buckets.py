@@ -1,4 +1,5 @@
-"""Training on pictures of several shapes: every batch whole and of one shape, with all that a step reads and draws."""
+"""Training on pictures of several shapes: every batch whole and of one shape, with all that a step
+reads and draws."""
 
 import numpy as np
 import pytest
@@ -29,11 +30,24 @@ def shaped(tmp_path_factory):
     for number in range(120):
         name, colour = list(COLOURS.items())[number % 3]
         width, height = SIZES[number % 4]
-        pixels = np.random.default_rng(number).integers(0, 50, (height, width, 3)) + np.array(colour)
+        pixels = np.random.default_rng(number).integers(0, 50, (height, width, 3)) + np.array(
+            colour
+        )
         Image.fromarray(pixels.astype(np.uint8)).save(folder / "given" / f"{number:04d}.png")
         (folder / "given" / f"{number:04d}.txt").write_text(f"a large {name} square in the centre")
     with pytest.raises(SystemExit) as end:
-        main(["data", "import", str(folder / "given"), str(folder / "store"), "--size", "32", "--buckets", "--quiet"])
+        main(
+            [
+                "data",
+                "import",
+                str(folder / "given"),
+                str(folder / "store"),
+                "--size",
+                "32",
+                "--buckets",
+                "--quiet",
+            ]
+        )
     assert end.value.code == 0
     return folder / "store"
 
@@ -55,10 +69,15 @@ def test_a_step_reads_and_draws_the_shape_of_its_batch(shaped, tiny, cache):
         tokens = rows * columns // feed.run.model.patch**2
         assert draw.eps.shape == batch.x0.shape and batch.x0.shape[0] == 8
         assert batch.teacher["world"].shape[:2] == (8, tokens)
-        assert draw.keep.shape == (8, feed.run.model.route.kept(tokens)) and int(draw.keep.max()) < tokens
+        assert (
+            draw.keep.shape == (8, feed.run.model.route.kept(tokens))
+            and int(draw.keep.max()) < tokens
+        )
         parts = [feed.at(at + first, rows) for first, rows in ((0, 3), (3, 4), (7, 1))]
         assert torch.equal(torch.cat([one.x0 for one, _ in parts]), batch.x0)
-        assert torch.equal(torch.cat([one.eps for _, one in parts]), draw.eps), "any cut among processes is the same batch"
+        assert torch.equal(torch.cat([one.eps for _, one in parts]), draw.eps), (
+            "any cut among processes is the same batch"
+        )
         seen.add((rows, columns))
     assert len(seen) > 1
     with pytest.raises(ValueError, match="one shape"):
@@ -67,7 +86,11 @@ def test_a_step_reads_and_draws_the_shape_of_its_batch(shaped, tiny, cache):
 
 def test_latents_are_those_of_the_pictures(shaped, tiny, cache):
     feed = Feed(shaped_run(tiny, shaped), 0, cache)
-    at = next(at for at, grid in zip(range(0, 200, 8), grids(feed, 200), strict=True) if grid[0] != grid[1])
+    at = next(
+        at
+        for at, grid in zip(range(0, 200, 8), grids(feed, 200), strict=True)
+        if grid[0] != grid[1]
+    )
     batch, _ = feed.at(at)
     images = torch.from_numpy(feed.source_at(at).read(batch.ids.numpy()).images).float() / 127.5 - 1
     assert torch.allclose(feed.codec().encode(images), batch.x0, atol=1e-5)
@@ -78,7 +101,9 @@ def test_latents_are_those_of_the_pictures(shaped, tiny, cache):
 def test_teachers_tokens_stand_in_their_places(shaped, tiny, cache):
     """One token of the model covers the same pixels of a long picture as of a square one."""
     feed = Feed(shaped_run(tiny, shaped, "spark + repa"), 0, cache)
-    at = next(at for at, grid in zip(range(0, 200, 8), grids(feed, 200), strict=True) if grid[0] > grid[1])
+    at = next(
+        at for at, grid in zip(range(0, 200, 8), grids(feed, 200), strict=True) if grid[0] > grid[1]
+    )
     batch, _ = feed.at(at)
     teacher = feed._teacher(feed.run, "world")
     image = torch.full((1, 3, 40, 24), -1.0)
@@ -89,7 +114,12 @@ def test_teachers_tokens_stand_in_their_places(shaped, tiny, cache):
 
 @pytest.mark.parametrize(
     "phrase",
-    ["spark + tread + irepa", "spark + sprint + resolution_condition", "spark + repa + end_to_end_codec", "spark + pixels"],
+    [
+        "spark + tread + irepa",
+        "spark + sprint + resolution_condition",
+        "spark + repa + end_to_end_codec",
+        "spark + pixels",
+    ],
 )
 def test_levers_train_on_shapes(shaped, tiny, cache, phrase):
     run = shaped_run(tiny, shaped, phrase)
@@ -102,7 +132,9 @@ def test_levers_train_on_shapes(shaped, tiny, cache, phrase):
 
 def test_a_stopped_run_goes_on_bit_for_bit(shaped, tiny, tmp_path):
     run = shaped_run(tiny, shaped)
-    whole = perform(Order(run, 0, "spark", tmp_path / "whole", System(), quiet=True), lambda text: None)
+    whole = perform(
+        Order(run, 0, "spark", tmp_path / "whole", System(), quiet=True), lambda text: None
+    )
     count = [0]
 
     def stopping(built, folder, state):
@@ -121,7 +153,10 @@ def test_a_stopped_run_goes_on_bit_for_bit(shaped, tiny, tmp_path):
         perform(order, lambda text: None, stopping)
     said = []
     again = perform(order, said.append)
-    assert any("resumed at 24 images" in line for line in said) and again["weights_sha256"] == whole["weights_sha256"]
+    assert (
+        any("resumed at 24 images" in line for line in said)
+        and again["weights_sha256"] == whole["weights_sha256"]
+    )
 
 
 def test_gradients_do_not_depend_on_how_a_batch_is_cut(shaped, tiny, cache):

@@ -1,4 +1,5 @@
-"""A compile that fails costs time and one sentence: the run is trained without, to the same weights."""
+"""A compile that fails costs time and one sentence: the run is trained without, to the same
+weights."""
 
 import json
 import os
@@ -27,7 +28,18 @@ def test_a_run_whose_compile_fails_is_trained_eagerly(tmp_path):
 
     def trained(name: str, *words: str) -> tuple[str, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "fulcrum", "train", "spark", *settings, *words, "--out", tmp_path / name, "--json"],
+            [
+                sys.executable,
+                "-m",
+                "fulcrum",
+                "train",
+                "spark",
+                *settings,
+                *words,
+                "--out",
+                tmp_path / name,
+                "--json",
+            ],
             env={**os.environ, "CXX": str(compiler), "XDG_CACHE_HOME": str(tmp_path / "home")},
             capture_output=True,
             text=True,

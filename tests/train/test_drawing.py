@@ -1,4 +1,5 @@
-"""Fast drawing draws what slow drawing draws: every pass alone, through the trained blocks, prompts read at each."""
+"""Fast drawing draws what slow drawing draws: every pass alone, through the trained blocks, prompts
+read at each."""
 
 import numpy as np
 import pytest
@@ -39,7 +40,9 @@ class SlowDenoiser:
         painter = self.painter
         text = painter.text.encode(PROMPTS if prompt else [""] * len(PROMPTS))
         keep = self.keep if path == "routed" else None
-        pred = painter.backbone(painter.predict.inputs(x_t, t), t, text, keep=keep, short=path == "short").pred
+        pred = painter.backbone(
+            painter.predict.inputs(x_t, t), t, text, keep=keep, short=path == "short"
+        ).pred
         return painter.predict.to_v(pred, x_t, t)
 
     def with_and_without(self, x_t, t):
@@ -48,11 +51,18 @@ class SlowDenoiser:
 
 def slowly(painter, seed, index):
     run = painter.run
-    noise = run.flow.noise_scale * keyed_noise.normal(seed, "sample", index, (run.encode.codec.channels, *painter.cells))
+    noise = run.flow.noise_scale * keyed_noise.normal(
+        seed, "sample", index, (run.encode.codec.channels, *painter.cells)
+    )
     denoise, fast = SlowDenoiser(painter, painter.keep(seed, index)), painter.backbone.run_block
     painter.backbone.run_block = BlockRunner()
     with torch.no_grad():
-        latents = euler(lambda x, t: painter.guide(denoise, x, t.clone()), noise, run.sample.steps, run.sample.shift)
+        latents = euler(
+            lambda x, t: painter.guide(denoise, x, t.clone()),
+            noise,
+            run.sample.steps,
+            run.sample.shift,
+        )
         pixels = painter.codec.decode(latents)
     painter.backbone.run_block = fast
     return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
@@ -69,10 +79,13 @@ def test_fast_drawing_draws_what_slow_drawing_draws(phrase, tiny):
     painter = Painter(run, weights, run.encode.codec.build(None), run.encode.text.build(None))
     index = np.array([4, 7, 9])
     expected = slowly(painter, 3, index)
-    tolerance = 2 if "bf16" in phrase else 1  # of 255; where numbers are rounded, the last bit of a sum may tip them over
+    # of 255; where numbers are rounded, the last bit of a sum may tip them over
+    tolerance = 2 if "bf16" in phrase else 1
     for steady in (False, True):
         fast = torch.cat(list(painter.pictures(PROMPTS, 3, index, steady)))
         assert (fast.int() - expected.int()).abs().max() <= tolerance
     assert expected.float().std() > 10, "something is drawn"
     tokens = painter.cells[0] * painter.cells[1] // run.model.patch**2
-    assert 2 * len(PROMPTS) * tokens < JOINED_TOKENS <= 2 * painter.rows * tokens, "both ways of guiding are seen"
+    assert 2 * len(PROMPTS) * tokens < JOINED_TOKENS <= 2 * painter.rows * tokens, (
+        "both ways of guiding are seen"
+    )

@@ -1,4 +1,5 @@
-"""A codec trained with its denoiser: what reaches it, what follows it, and that nothing of it is lost on the way."""
+"""A codec trained with its denoiser: what reaches it, what follows it, and that nothing of it is
+lost on the way."""
 
 import copy
 
@@ -59,11 +60,20 @@ def test_the_batch_carries_pixels_and_the_terms_see_latents(run, cache):
     batch, draw = built.feed.at(0)
     rows, size = run.budget.batch, run.data.size
     assert batch.x0.shape == (rows, 3, size, size)
-    assert draw.extra["codec/noise"].shape == draw.eps.shape == (rows, *load_codec().encode(batch.x0).shape[1:])
+    assert (
+        draw.extra["codec/noise"].shape
+        == draw.eps.shape
+        == (rows, *load_codec().encode(batch.x0).shape[1:])
+    )
     view = built.step.look(batch, draw)
-    assert view.batch.x0.shape == draw.eps.shape and not view.batch.x0.requires_grad and view.coded.latent.requires_grad
+    assert (
+        view.batch.x0.shape == draw.eps.shape
+        and not view.batch.x0.requires_grad
+        and view.coded.latent.requires_grad
+    )
     mean = built.step.codec.normalised(view.coded.mean)
-    torch.testing.assert_close(mean, load_codec().encode(batch.x0), atol=1e-4, rtol=0)  # it begins as shipped
+    # it begins as shipped
+    torch.testing.assert_close(mean, load_codec().encode(batch.x0), atol=1e-4, rtol=0)
 
 
 def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
@@ -79,7 +89,9 @@ def test_the_diffusion_loss_does_not_reach_the_codec(run, cache):
 
 def test_alignment_reaches_the_encoder_alone(run, cache):
     found = codec_gradients(built_run(run, cache), {"end_to_end_alignment": 1.5})
-    assert {name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0} == {
+    assert {
+        name.split(".")[0] for name, g in found.items() if g is not None and g.abs().max() > 0
+    } == {
         "encoder",
         "quant_conv",
     }
@@ -87,7 +99,11 @@ def test_alignment_reaches_the_encoder_alone(run, cache):
 
 def test_codec_and_statistics_move(trained):
     shipped = TunedCodec.begin("codec", keep=0.5, rate=1.0).state_dict()
-    moved = {name for name, value in trained.step.codec.state_dict().items() if not torch.equal(value, shipped[name])}
+    moved = {
+        name
+        for name, value in trained.step.codec.state_dict().items()
+        if not torch.equal(value, shipped[name])
+    }
     assert moved == set(shipped)  # every kernel, every bias, shift and scale
 
 
@@ -113,14 +129,18 @@ def test_statistics_follow_the_latents(run, cache):
             codec.settle(moments)
         latent = built.step.look(batch, draw).coded.latent
     assert latent.mean((0, 2, 3)).abs().max() < 1e-3
-    torch.testing.assert_close(latent.var((0, 2, 3), correction=0), torch.ones(codec.channels), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        latent.var((0, 2, 3), correction=0), torch.ones(codec.channels), atol=1e-3, rtol=0
+    )
 
 
 def test_statistics_do_not_depend_on_accumulation(run, cache, trained):
     parts = built_run(run, cache, microbatch=3)
     train(parts, State(), [], lambda: False)
     for name in ("shift", "scale"):
-        torch.testing.assert_close(getattr(parts.step.codec, name), getattr(trained.step.codec, name), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            getattr(parts.step.codec, name), getattr(trained.step.codec, name), atol=1e-5, rtol=1e-5
+        )
 
 
 def test_the_codec_learns_at_its_own_rate(run, cache):
@@ -130,9 +150,16 @@ def test_the_codec_learns_at_its_own_rate(run, cache):
     left = [True]
     train(built, State(), [], lambda: not left.pop() if left else True)
     rate = run.optim.lr * built.schedule(0, 8)
-    moved = {name: float((p.detach() - before[name]).abs().max()) for name, p in built.step.named_parameters()}
-    assert max(v for n, v in moved.items() if n.startswith("codec.")) == pytest.approx(0.03 * rate, rel=1e-2)
-    assert max(v for n, v in moved.items() if n.startswith("terms.")) == pytest.approx(rate, rel=1e-2)
+    moved = {
+        name: float((p.detach() - before[name]).abs().max())
+        for name, p in built.step.named_parameters()
+    }
+    assert max(v for n, v in moved.items() if n.startswith("codec.")) == pytest.approx(
+        0.03 * rate, rel=1e-2
+    )
+    assert max(v for n, v in moved.items() if n.startswith("terms.")) == pytest.approx(
+        rate, rel=1e-2
+    )
 
 
 class Killed(Exception):
@@ -140,9 +167,18 @@ class Killed(Exception):
 
 
 def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
-    """Through the session: what is saved holds the codec, and what is drawn with is what the run ended with."""
+    """Through the session: what is saved holds the codec, and what is drawn with is what the run
+    ended with."""
     (tmp_path / "cache").symlink_to(cache, target_is_directory=True)
-    order = Order(run, 0, "spark + repa + end_to_end_codec", tmp_path, System(), quiet=True, levers=(EndToEndCodec(),))
+    order = Order(
+        run,
+        0,
+        "spark + repa + end_to_end_codec",
+        tmp_path,
+        System(),
+        quiet=True,
+        levers=(EndToEndCodec(),),
+    )
 
     def dying(built, folder, state):
         def look(seen):
@@ -161,13 +197,16 @@ def test_three_steps_and_three_are_six(run, tiny, tmp_path, cache, trained):
     assert weights_hash(weights) == result["weights_sha256"] == weights_hash(whole)
 
     painter = Painter(run, weights, run.encode.codec.build(None), trained.feed.text())
-    drawn, expected = (torch.cat(list(one.pictures(PROMPTS, 0))) for one in (painter, Painter.of(trained)))
+    drawn, expected = (
+        torch.cat(list(one.pictures(PROMPTS, 0))) for one in (painter, Painter.of(trained))
+    )
     assert torch.equal(drawn, expected)
 
     longer = put(run, "start", Trunk(run=result["key"], weights_sha256=result["weights_sha256"]))
     begun = build(longer, 0, start=weights)  # a run goes on with its own codec
     assert torch.equal(begun.codec.shift, trained.step.codec.shift)
-    with pytest.raises(BadInput, match="do not fit"):  # and is not taken up by a run that has another
+    # and is not taken up by a run that has another
+    with pytest.raises(BadInput, match="do not fit"):
         build(tiny(), 0, start=weights)
 
 
@@ -178,9 +217,14 @@ def test_pictures_are_decoded_with_the_trained_weights(run, trained):
     latents = painter.latents(PROMPTS, 0, np.arange(2))
     expected = copy.deepcopy(trained.step.codec).eval().decode(latents)
     drawn = torch.cat(list(painter.pictures(PROMPTS, 0)))
-    assert torch.equal(drawn, ((expected.detach().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8))
+    assert torch.equal(
+        drawn, ((expected.detach().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+    )
     other = dict(weights) | {f"codec.{name}": value for name, value in frozen.state_dict().items()}
-    assert not torch.equal(drawn, torch.cat(list(Painter(run, other, frozen, trained.feed.text()).pictures(PROMPTS, 0))))
+    assert not torch.equal(
+        drawn,
+        torch.cat(list(Painter(run, other, frozen, trained.feed.text()).pictures(PROMPTS, 0))),
+    )
 
 
 def test_an_average_is_of_the_denoiser_alone(run, cache):
@@ -218,14 +262,20 @@ def test_declared_flops_are_those_counted(run, tiny, cache):
 def test_a_trained_codec_leaves_with_its_denoiser(run, trained, tmp_path):
     """Written as AutoencoderKL it needs no running statistics: they are in its layers."""
     assert pipeline_of(run) == "PRXPipeline"
-    AutoencoderKL = pytest.importorskip("diffusers", reason="what is written is read by diffusers").AutoencoderKL
+    AutoencoderKL = pytest.importorskip(
+        "diffusers", reason="what is written is read by diffusers"
+    ).AutoencoderKL
     codec = trained.step.codec
     written = AutoencoderKL.from_pretrained(export_codec(codec, tmp_path / "vae")).eval()
     pixels = trained.feed.at(0)[0].x0
     with torch.no_grad():
         latents = codec.encode(pixels)
-        torch.testing.assert_close(written.encode(pixels).latent_dist.mean, latents, atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(written.decode(latents).sample, codec.decode(latents), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            written.encode(pixels).latent_dist.mean, latents, atol=1e-4, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            written.decode(latents).sample, codec.decode(latents), atol=1e-4, rtol=1e-4
+        )
 
 
 def test_a_denoiser_may_go_on_with_a_codec_that_begins_to_learn(run, tiny):

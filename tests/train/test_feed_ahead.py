@@ -1,4 +1,5 @@
-"""A feed that keeps ahead: the same batches, no more than two of them, errors as themselves, and a thread that ends."""
+"""A feed that keeps ahead: the same batches, no more than two of them, errors as themselves, and a
+thread that ends."""
 
 import threading
 import time
@@ -49,7 +50,8 @@ def feed_threads():
 
 
 def test_batches_and_draws_are_those_of_the_feed(tiny, cache):
-    """Through both phases of a staged run: what the second one reads is opened by the loop, not by the thread."""
+    """Through both phases of a staged run: what the second one reads is opened by the loop, not by
+    the thread."""
     run = tiny("spark + tread(start=1, end=1) + repa(until=0.5)")
     feed, plain = Feed(run, 0, cache), Feed(run, 0, cache)
     asked = list(all_stretches(assemble(run, 0, System(microbatch=3), feed), 0))
@@ -62,7 +64,11 @@ def test_batches_and_draws_are_those_of_the_feed(tiny, cache):
             assert torch.equal(batch.x0, wanted.x0) and torch.equal(batch.text.emb, wanted.text.emb)
             assert batch.x0.dtype == batch.text.emb.dtype == torch.float32
             assert set(batch.teacher) == set(wanted.teacher)
-            assert torch.equal(draw.t, drawn.t) and torch.equal(draw.eps, drawn.eps) and torch.equal(draw.keep, drawn.keep)
+            assert (
+                torch.equal(draw.t, drawn.t)
+                and torch.equal(draw.eps, drawn.eps)
+                and torch.equal(draw.keep, drawn.keep)
+            )
 
 
 def test_what_is_staged_has_its_stored_dtype(tiny, cache):
@@ -71,7 +77,11 @@ def test_what_is_staged_has_its_stored_dtype(tiny, cache):
     assert staged.batch.x0.dtype == torch.uint8 and staged.batch.text.emb.dtype == torch.float16
     assert {tokens.dtype for tokens in staged.batch.teacher.values()} == {torch.float16}
     batch, _ = feed.landed(staged)
-    assert {batch.x0.dtype, batch.text.emb.dtype, *(one.dtype for one in batch.teacher.values())} == {torch.float32}
+    assert {
+        batch.x0.dtype,
+        batch.text.emb.dtype,
+        *(one.dtype for one in batch.teacher.values()),
+    } == {torch.float32}
     assert batch.x0.min() >= -1 and batch.x0.max() <= 1
 
 
@@ -113,7 +123,10 @@ def test_an_error_of_the_thread_is_raised_as_itself_where_its_batch_is_asked_for
 
 
 def test_a_stretch_that_was_not_told_is_refused():
-    with feeding(Recording(), STRETCHES) as ahead, pytest.raises(ValueError, match=r"\(0, 4\) comes next.*\(8, 4\)"):
+    with (
+        feeding(Recording(), STRETCHES) as ahead,
+        pytest.raises(ValueError, match=r"\(0, 4\) comes next.*\(8, 4\)"),
+    ):
         ahead.at(8, 4)
 
 
@@ -139,11 +152,14 @@ def test_a_process_takes_its_rows_in_parts(tiny, cache):
 
 @pytest.fixture
 def third_gpu(monkeypatch):
-    """A process that computes on its third GPU: which one each thread takes, by the thread's name."""
+    """A process that computes on its third GPU: which one each thread takes, by the thread's
+    name."""
     taken = {}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: taken.update({threading.current_thread().name: gpu}))
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda gpu: taken.update({threading.current_thread().name: gpu})
+    )
     return taken
 
 
@@ -158,12 +174,15 @@ def test_threads_that_encode_take_the_gpu_of_their_process(third_gpu, tiny, tmp_
     feed = Feed(tiny("spark", "data.source.count=600"), 0, tmp_path)
     feed.encode_abreast(2)
     feed.at(0)
-    assert {name.rpartition("_")[0] for name in third_gpu} == {"encode"} and set(third_gpu.values()) == {2}
+    assert {name.rpartition("_")[0] for name in third_gpu} == {"encode"} and set(
+        third_gpu.values()
+    ) == {2}
 
 
 @pytest.mark.parametrize(("device", "abreast"), [("cpu", 64), ("cuda", 2), ("meta", 2)])
 def test_a_gpu_is_not_given_a_chunk_for_every_core_of_the_host(device, abreast, tiny, cache):
-    """Each has its activations there: 64 of FLUX.1's autoencoder would need more than any GPU has."""
+    """Each has its activations there: 64 of FLUX.1's autoencoder would need more than any GPU
+    has."""
     feed = Feed(tiny(), 0, cache, device=device)
     feed.encode_abreast(64)
     assert feed.cache.threads == abreast
@@ -173,6 +192,8 @@ def test_a_gpu_is_not_given_a_chunk_for_every_core_of_the_host(device, abreast, 
 
 def test_a_session_encodes_as_its_feed_says(tiny, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(Feed, "encode_abreast", lambda self, threads: asked.append((self.device, threads)))
+    monkeypatch.setattr(
+        Feed, "encode_abreast", lambda self, threads: asked.append((self.device, threads))
+    )
     perform(Order(tiny(), 0, "spark", tmp_path, System(), quiet=True), lambda text: None)
     assert asked == [("cpu", 1)]

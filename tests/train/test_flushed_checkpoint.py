@@ -1,4 +1,5 @@
-"""A checkpoint that has its name is on the disk with all its files: a power cut cannot leave a name without its content."""
+"""A checkpoint that has its name is on the disk with all its files: a power cut cannot leave a name
+without its content."""
 
 import os
 
@@ -13,7 +14,8 @@ from fulcrum.training.session import Order, perform
 
 @pytest.fixture
 def events(monkeypatch):
-    """Flushes and renames of this process in their order: what was done, inode and size of what it was done to."""
+    """Flushes and renames of this process in their order: what was done, inode and size of what it
+    was done to."""
     done = []
 
     def watch(name):
@@ -33,9 +35,14 @@ def events(monkeypatch):
 
 
 def last(events, kinds, inode, size=None):
-    """Number of the last such event, -1 if there is none; inodes are given again, so earlier ones tell nothing."""
+    """Number of the last such event, -1 if there is none; inodes are given again, so earlier ones
+    tell nothing."""
     return max(
-        (n for n, (kind, ino, then) in enumerate(events) if kind in kinds and ino == inode and size in (None, then)),
+        (
+            n
+            for n, (kind, ino, then) in enumerate(events)
+            if kind in kinds and ino == inode and size in (None, then)
+        ),
         default=-1,
     )
 
@@ -53,6 +60,12 @@ def test_files_then_folder_then_name_then_the_folder_above(events, tiny, tmp_pat
             about = path.stat()
             flushed = last(events, flushes, about.st_ino, None if path.is_dir() else about.st_size)
             assert 0 <= flushed < named, f"{path.name} was not flushed before"
-        assert last(events, flushes, folder.parent.stat().st_ino) > named, "its name was not flushed"
+        assert last(events, flushes, folder.parent.stat().st_ino) > named, (
+            "its name was not flushed"
+        )
     result = (tmp_path / key(run, 0) / "result.json").stat()
-    assert 0 <= last(events, flushes, result.st_ino, result.st_size) < last(events, renames, result.st_ino)
+    assert (
+        0
+        <= last(events, flushes, result.st_ino, result.st_size)
+        < last(events, renames, result.st_ino)
+    )

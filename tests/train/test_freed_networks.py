@@ -1,4 +1,5 @@
-"""Frozen networks leave when all that they say is cached; previews keep the codec, which decodes, and no text encoder."""
+"""Frozen networks leave when all that they say is cached; previews keep the codec, which decodes,
+and no text encoder."""
 
 import gc
 from weakref import ref
@@ -29,7 +30,9 @@ def test_what_is_cached_leaves_memory(tiny, tmp_path, monkeypatch, every, kept):
         watching = previewing(PreviewPlan(PROMPTS, every))(built, folder, state)
         begun.update({name: ref(network) for name, network in feed.networks.items()})
         loaded = feed._network
-        monkeypatch.setattr(feed, "_network", lambda name, filler: loads.append(name) or loaded(name, filler))
+        monkeypatch.setattr(
+            feed, "_network", lambda name, filler: loads.append(name) or loaded(name, filler)
+        )
 
         def look(seen):
             gc.collect()
@@ -37,15 +40,22 @@ def test_what_is_cached_leaves_memory(tiny, tmp_path, monkeypatch, every, kept):
 
         return [*watching, look]
 
-    result = perform(Order(tiny("spark + repa"), 0, "spark", tmp_path, System(), quiet=True), print, observers)
+    result = perform(
+        Order(tiny("spark + repa"), 0, "spark", tmp_path, System(), quiet=True), print, observers
+    )
     assert set(begun) == {"codec", "text"} and alive == [kept] * len(alive) and len(alive) > 1
-    assert [name.split()[0] for name in loads] == ["codec", "text", "teacher"], "for the first batch; none is loaded again"
+    assert [name.split()[0] for name in loads] == ["codec", "text", "teacher"], (
+        "for the first batch; none is loaded again"
+    )
     assert bool(list((tmp_path / result["key"]).glob("previews/*.png"))) == bool(every)
 
 
-@pytest.mark.parametrize("phrase", ["spark + repa", "spark + resolution_ladder", "spark + repa + end_to_end_codec"])
+@pytest.mark.parametrize(
+    "phrase", ["spark + repa", "spark + resolution_ladder", "spark + repa + end_to_end_codec"]
+)
 def test_no_network_lies_beside_a_step(tiny, tmp_path, monkeypatch, phrase):
-    """Neither the first of a phase, nor one after a look that measured: that is when memory is at its peak."""
+    """Neither the first of a phase, nor one after a look that measured: that is when memory is at
+    its peak."""
     monkeypatch.setattr(run_evaluation, "VALIDATION", 16)
     monkeypatch.setattr(evaluation_points, "quality_of", lambda *given: ({}, None))
     beside, looked = [], []
@@ -58,7 +68,9 @@ def test_no_network_lies_beside_a_step(tiny, tmp_path, monkeypatch, phrase):
             return real(batch, draw, weights)
 
         monkeypatch.setattr(step, "forward", forward)
-        points = Points(built, folder, 8, "how", (0.5,), tell=lambda metrics, images: looked.append(images))
+        points = Points(
+            built, folder, 8, "how", (0.5,), tell=lambda metrics, images: looked.append(images)
+        )
         return [*previewing(PreviewPlan(PROMPTS, 24))(built, folder, state), points]
 
     run = tiny(phrase)
@@ -71,10 +83,18 @@ def test_known_prompts_are_drawn_as_by_their_encoder(tiny):
     from fulcrum.training.build import build
 
     run = tiny("spark")
-    codec, text, weights = run.encode.codec.build(None), run.encode.text.build(None), build(run, 0).backbone.state_dict()
+    codec, text, weights = (
+        run.encode.codec.build(None),
+        run.encode.text.build(None),
+        build(run, 0).backbone.state_dict(),
+    )
     known = KnownPrompts(text, PROMPTS)
-    weights = {name: value + 0.02 * torch.ones_like(value) for name, value in weights.items()}  # a fresh one draws noise
-    one, other = (torch.cat(list(Painter(run, weights, codec, part).pictures(PROMPTS, 1))) for part in (text, known))
+    # a fresh one draws noise
+    weights = {name: value + 0.02 * torch.ones_like(value) for name, value in weights.items()}
+    one, other = (
+        torch.cat(list(Painter(run, weights, codec, part).pictures(PROMPTS, 1)))
+        for part in (text, known)
+    )
     assert (one.int() - other.int()).abs().max() <= 1
     with pytest.raises(KeyError):
         known.encode(["a green square"])

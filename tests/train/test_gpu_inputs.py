@@ -1,4 +1,5 @@
-"""What FSDP2 does on GPUs alone to what a step is given: it is walked through and built anew; no CPU test comes there."""
+"""What FSDP2 does on GPUs alone to what a step is given: it is walked through and built anew; no
+CPU test comes there."""
 
 import torch
 from torch import Tensor
@@ -32,5 +33,10 @@ def test_a_batch_and_a_draw_keep_their_form(tiny, cache):
     batch, draw = feed.at(0)
     given = (batch, draw, feed.weights(0))
     (taken,), _ = _to_kwargs(given, {}, torch.device("cpu"), False)
-    assert isinstance(taken[0], Batch) and isinstance(taken[1], Draw) and batch.teacher and draw.drop_path is None
+    assert (
+        isinstance(taken[0], Batch)
+        and isinstance(taken[1], Draw)
+        and batch.teacher
+        and draw.drop_path is None
+    )
     assert_same(given, taken)

@@ -1,4 +1,5 @@
-"""Weights kept along a training: as many as asked for, drawn with, outside the key, verified; nothing else changes."""
+"""Weights kept along a training: as many as asked for, drawn with, outside the key, verified;
+nothing else changes."""
 
 import json
 import shutil
@@ -48,12 +49,16 @@ def test_it_keeps_what_the_run_drew_with_and_changes_nothing_of_it(kept):
         weights = weights_at(folder, images)
         assert weights.keys() == seen[images].keys()
         assert all((weights[name] == seen[images][name]).all() for name in weights), images
-    assert not (weights_at(folder, 8)["img_in.weight"] == weights_at(folder, 48)["img_in.weight"]).all()
+    assert not (
+        weights_at(folder, 8)["img_in.weight"] == weights_at(folder, 48)["img_in.weight"]
+    ).all()
 
 
 def test_asked_for_none_it_keeps_the_last_checkpoints_alone(kept):
     folder = RunFolder(Path(kept[3]["run"]))
-    assert not (folder.path / KEPT).exists() and points(folder) == [int(path.name) for path in listing(folder.checkpoints)]
+    assert not (folder.path / KEPT).exists() and points(folder) == [
+        int(path.name) for path in listing(folder.checkpoints)
+    ]
     with pytest.raises(BadInput, match="no weights at 8 images") as error:
         weights_at(folder, 8)
     assert "48" in error.value.hint and "--keep-checkpoints" in error.value.hint
@@ -96,7 +101,18 @@ def test_sample_draws_with_them(kept, tmp_path, capsys):
     pictures = []
     for images in (8, 48):
         with pytest.raises(SystemExit) as end:
-            main(["sample", str(kept[0].path), PROMPT, "--at", str(images), "--to", str(tmp_path), "--json"])
+            main(
+                [
+                    "sample",
+                    str(kept[0].path),
+                    PROMPT,
+                    "--at",
+                    str(images),
+                    "--to",
+                    str(tmp_path),
+                    "--json",
+                ]
+            )
         assert not end.value.code
         pictures.append(Image.open(json.loads(capsys.readouterr().out)["files"][0]))
     assert [picture.text["images"] for picture in pictures] == ["8", "48"]
@@ -108,10 +124,30 @@ def test_sample_draws_with_them(kept, tmp_path, capsys):
 
 def test_the_command_line_keeps_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = ["model.width=32", "model.depth=4", "model.heads=2", "budget.batch=8", "data.source.count=16", "sample.steps=2"]
+    small = [
+        "model.width=32",
+        "model.depth=4",
+        "model.heads=2",
+        "budget.batch=8",
+        "data.source.count=16",
+        "sample.steps=2",
+    ]
     words = [word for setting in small for word in ("--set", setting)]
     with pytest.raises(SystemExit) as end:
-        main(["train", "spark", "--images", "32", *words, "--threads", "1", "--keep-checkpoints", "3", "--json"])
+        main(
+            [
+                "train",
+                "spark",
+                "--images",
+                "32",
+                *words,
+                "--threads",
+                "1",
+                "--keep-checkpoints",
+                "3",
+                "--json",
+            ]
+        )
     assert not end.value.code
     folder = RunFolder(tmp_path / json.loads(capsys.readouterr().out.splitlines()[-1])["run"])
     assert points(folder) == [8, 16, 24, 32]

@@ -61,7 +61,8 @@ def test_kill_9_at_random_steps(tmp_path):
 
 
 def last_weights(capsys, words):
-    """Of the run that a command trains or goes on with, in this process: its key, and all tensors of its last save."""
+    """Of the run that a command trains or goes on with, in this process: its key, and all tensors
+    of its last save."""
     with pytest.raises(SystemExit) as end:
         main(words[3:])
     said = capsys.readouterr()
@@ -69,12 +70,15 @@ def last_weights(capsys, words):
     key, out = json.loads(said.out.splitlines()[-1])["key"], Path(words[words.index("--out") + 1])
     last = max((out / key / "checkpoints").glob("0*"))
     return key, {
-        f"{part.stem}.{name}": value for part in last.glob("*.safetensors") for name, value in load_file(part).items()
+        f"{part.stem}.{name}": value
+        for part in last.glob("*.safetensors")
+        for name, value in load_file(part).items()
     }
 
 
 def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
-    """LoRA beside a trained run, kill -9 between two checkpoints: weights, moments and what the run began from."""
+    """LoRA beside a trained run, kill -9 between two checkpoints: weights, moments and what the run
+    began from."""
     base, before = last_weights(capsys, command(tmp_path / "base", "--images", "320"))
     for name in ("whole", "killed"):
         shutil.copytree(tmp_path / "base", tmp_path / name)
@@ -94,7 +98,9 @@ def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
     assert again == key and resumed.keys() == whole.keys()
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
     learned = [
-        name for name in whole if name.startswith("model.") and not torch.equal(whole[name], before.get(name, whole[name]))
+        name
+        for name in whole
+        if name.startswith("model.") and not torch.equal(whole[name], before.get(name, whole[name]))
     ]
     products = [name for name in whole if name.startswith("model.") and name not in before]
     assert products and not learned, "the base stays, the products are what learns"
@@ -104,15 +110,25 @@ def test_an_adapter_that_was_killed_learns_the_same_bits(tmp_path, capsys):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, number, code):
     process = subprocess.Popen(
-        command(tmp_path, "--images", "320000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(tmp_path, "--images", "320000"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     deadline = time.monotonic() + 120
-    while not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl")) and time.monotonic() < deadline:
+    while (
+        not any(path.stat().st_size for path in tmp_path.glob("*/record.jsonl"))
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.05)
     process.send_signal(number)
     time.sleep(0.02)
     process.send_signal(number)  # launchers pass it on once more
     out, _ = process.communicate(timeout=120)
     said = json.loads(out.splitlines()[-1])
-    assert process.returncode == code and "everything is saved" in said["error"] and "fulcrum train" in said["hint"]
+    assert (
+        process.returncode == code
+        and "everything is saved" in said["error"]
+        and "fulcrum train" in said["hint"]
+    )
     assert list(tmp_path.glob("*/checkpoints/0*"))

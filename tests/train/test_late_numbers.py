@@ -1,4 +1,5 @@
-"""A session asks for the numbers of a step when the next one is under way, as docs/on-a-gpu.md promises to a device."""
+"""A session asks for the numbers of a step when the next one is under way, as docs/on-a-gpu.md
+promises to a device."""
 
 from types import SimpleNamespace
 
@@ -13,7 +14,8 @@ from fulcrum.training.session import Order, perform
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Images before a step -> steps that had been begun when somebody first asked whether it counts."""
+    """Images before a step -> steps that had been begun when somebody first asked whether it
+    counts."""
     begun, first = [], {}
 
     class Late(StepCheck):
@@ -39,8 +41,13 @@ def asked(monkeypatch):
 def test_nobody_in_a_session_waits_for_the_step_that_is_just_taken(asked, tiny, tmp_path):
     run = tiny()
     steps = run.budget.images // run.budget.batch
-    perform(Order(run, 0, "spark", tmp_path, System(save_every=10**9), quiet=True), lambda text: None)
-    assert steps > 2 and [asked[step * run.budget.batch] for step in range(steps)] == [*range(2, steps + 1), steps]
+    perform(
+        Order(run, 0, "spark", tmp_path, System(save_every=10**9), quiet=True), lambda text: None
+    )
+    assert steps > 2 and [asked[step * run.budget.batch] for step in range(steps)] == [
+        *range(2, steps + 1),
+        steps,
+    ]
 
 
 def test_where_a_process_stands_is_known_without_its_numbers():
@@ -53,6 +60,8 @@ def test_where_a_process_stands_is_known_without_its_numbers():
 
     noted = []
     Look.built.run = SimpleNamespace(budget=SimpleNamespace(batch=32))
-    Look.built.ranks = SimpleNamespace(standing=SimpleNamespace(at=lambda *where: noted.append(where)))
+    Look.built.ranks = SimpleNamespace(
+        standing=SimpleNamespace(at=lambda *where: noted.append(where))
+    )
     Standpoint("training")(Look())
     assert noted == [("training", 3)]

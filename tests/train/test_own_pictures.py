@@ -1,4 +1,5 @@
-"""The user's own pictures from import to measures, with the embedded networks: encoded once, trained, drawn, judged."""
+"""The user's own pictures from import to measures, with the embedded networks: encoded once,
+trained, drawn, judged."""
 
 import io
 import json
@@ -43,7 +44,9 @@ def write(folder, count, worded="a large {} square in the centre"):
         stream = io.BytesIO()
         Image.fromarray(pixels.astype(np.uint8)).save(stream, "PNG")
         (folder / f"{number:04d}.png").write_bytes(stream.getvalue())
-        (folder / f"{number:04d}.json").write_text(json.dumps({"long": worded.format(name), "short": name}))
+        (folder / f"{number:04d}.json").write_text(
+            json.dumps({"long": worded.format(name), "short": name})
+        )
     return folder
 
 
@@ -60,15 +63,24 @@ def folder_run(tiny, path, *settings):
 
 
 def test_from_the_command_line_to_measures(own, tmp_path, capfd):
-    out, small = tmp_path / "runs", ("model.width=32", "model.depth=2", "model.heads=2", "budget.batch=8", "sample.steps=2")
+    out, small = (
+        tmp_path / "runs",
+        ("model.width=32", "model.depth=2", "model.heads=2", "budget.batch=8", "sample.steps=2"),
+    )
     words = ["train", "spark", "--images", 16, "--out", out, "--no-compile", "--quiet", "--json"]
-    words += [word for setting in (f"data.source=folder(path='{own}')", *small) for word in ("--set", setting)]
+    words += [
+        word
+        for setting in (f"data.source=folder(path='{own}')", *small)
+        for word in ("--set", setting)
+    ]
     assert command(*words) == 0
     result = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert command("sample", result["key"], "a large red square in the centre", "--out", out) == 0
     assert len(list(Path(result["run"]).glob("samples/*.png"))) == 2
     capfd.readouterr()
-    assert command("measure", result["key"], "--samples", 64, "--out", out, "--quiet", "--json") == 0
+    assert (
+        command("measure", result["key"], "--samples", 64, "--out", out, "--quiet", "--json") == 0
+    )
     found = json.loads(capfd.readouterr().out.splitlines()[-1])["metrics"]
     assert set(found) == {"frechet", "frechet_limit", "mmd", "mmd_published", "validation_loss"}
     assert all(np.isfinite(one["value"]) for one in found.values())
@@ -78,15 +90,25 @@ def test_from_the_command_line_to_measures(own, tmp_path, capfd):
 def test_a_moved_folder_is_the_same_run_and_another_caption_another(own, tiny, tmp_path):
     moved = shutil.copytree(own, tmp_path / "moved")
     run, same = folder_run(tiny, own), folder_run(tiny, moved)
-    assert key(run, 0) == key(same, 0) != key(put(run, "data.source", Folder(path=str(own), count=5)), 0)
+    assert (
+        key(run, 0)
+        == key(same, 0)
+        != key(put(run, "data.source", Folder(path=str(own), count=5)), 0)
+    )
     assert Path(run.data.source.path).is_absolute()
 
 
 @pytest.mark.parametrize(
-    "source", ["mix(paths=('{0}', '{0}'), weights=(1.0, 2.0))", "folder(path='{0}', judged='{0}')", "folder(path='{0}')"]
+    "source",
+    [
+        "mix(paths=('{0}', '{0}'), weights=(1.0, 2.0))",
+        "folder(path='{0}', judged='{0}')",
+        "folder(path='{0}')",
+    ],
 )
 def test_a_run_is_known_again_wherever_its_pictures_lie(source, own, tiny, tmp_path):
-    """Going on with a mix failed: its identity has the contents that its description does not name."""
+    """Going on with a mix failed: its identity has the contents that its description does not
+    name."""
     moved = shutil.copytree(own, tmp_path / "moved")
     here, there = (tiny("spark", f"data.source={source.format(path)}") for path in (own, moved))
     first = open_folder(tmp_path / "runs", here, 0, "spark", {})
@@ -108,7 +130,9 @@ def test_what_is_trained_on_is_what_lies_there(own, tiny, cache):
     source = feed.source_at(8)
     wanted = source.read(batch.ids.numpy()).images
     assert np.abs(batch.x0.numpy() - (wanted / 127.5 - 1)).max() < 1e-6
-    assert feed.prompts_at(8, 8) == [source.store.captions(int(source.numbers[n]))["long"][0] for n in batch.ids]
+    assert feed.prompts_at(8, 8) == [
+        source.store.captions(int(source.numbers[n]))["long"][0] for n in batch.ids
+    ]
 
 
 def test_captions_that_the_embedded_encoder_cannot_read(tiny, tmp_path, cache):
@@ -137,7 +161,10 @@ def test_captions_that_the_embedded_encoder_cannot_read(tiny, tmp_path, cache):
         assert "pretrained_text" in error.value.hint
     said = []
     write(tmp_path / "some", 6, "a large {} zebra in the centre")
-    assert command("data", "import", tmp_path / "some", tmp_path / "readable", "--size", 32, "--quiet") == 0
+    assert (
+        command("data", "import", tmp_path / "some", tmp_path / "readable", "--size", 32, "--quiet")
+        == 0
+    )
     Feed(folder_run(tiny, tmp_path / "readable"), 0, cache, said.append).at(0, 4)
     assert any("all read alike, as 'unknown': zebra" in line for line in said)
 
@@ -145,10 +172,22 @@ def test_captions_that_the_embedded_encoder_cannot_read(tiny, tmp_path, cache):
 def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
     run = folder_run(tiny, own)
     assert len(prompts(run, 100).texts) == 100 and prompts(run, 100).scenes is None
-    assert can_measure(run, "mmd") and not can_measure(run, "shape_accuracy") and can_measure(tiny(), "shape_accuracy")
-    for primary in ("attribute_f1", "attribute_f1_second", "attribute_precision", "attribute_accuracy"):
+    assert (
+        can_measure(run, "mmd")
+        and not can_measure(run, "shape_accuracy")
+        and can_measure(tiny(), "shape_accuracy")
+    )
+    for primary in (
+        "attribute_f1",
+        "attribute_f1_second",
+        "attribute_precision",
+        "attribute_accuracy",
+    ):
         assert not can_measure(run, primary) and can_measure(tiny(), primary)
-        with pytest.raises(BadInput, match=f"'{primary}' asks what is seen where, which only the embedded world knows"):
+        with pytest.raises(
+            BadInput,
+            match=f"'{primary}' asks what is seen where, which only the embedded world knows",
+        ):
             require_measurable(run, primary)
     plan = {
         "title": "own",
@@ -160,17 +199,44 @@ def test_what_cannot_be_judged_is_refused_before_training(own, tiny, tmp_path):
         "settings": (f"data.source=folder(path='{own}')",),
     }
     with pytest.raises(BadInput, match="only the embedded"):
-        run_study(Plan(**plan, primary="attribute_accuracy"), CATALOG, tmp_path, "", lambda text: None)
+        run_study(
+            Plan(**plan, primary="attribute_accuracy"), CATALOG, tmp_path, "", lambda text: None
+        )
     assert not list(tmp_path.iterdir())
     unnamed = with_primary(Plan(**plan), run)
-    assert unnamed.primary == "mmd" and unnamed.smallest_effect is None  # 0.02 of MMD² is half of what a baseline has
+    # 0.02 of MMD² is half of what a baseline has
+    assert unnamed.primary == "mmd" and unnamed.smallest_effect is None
     assert unnamed.hash == Plan(**plan, primary="mmd", smallest_effect=None).hash
     assert with_primary(Plan(**plan, smallest_effect=0.5), run).smallest_effect == 0.5
     assert with_primary(Plan(**plan), tiny()) == Plan(**plan)
-    assert command("data", "import", write(tmp_path / "given", 30), tmp_path / "few", "--size", 32, "--quiet") == 0
+    assert (
+        command(
+            "data",
+            "import",
+            write(tmp_path / "given", 30),
+            tmp_path / "few",
+            "--size",
+            32,
+            "--quiet",
+        )
+        == 0
+    )
     with pytest.raises(BadInput, match="at least 64"):
         require_measurable(folder_run(tiny, tmp_path / "few"))
-    assert command("data", "import", tmp_path / "given", tmp_path / "none", "--size", 32, "--hold-out", 0, "--quiet") == 0
+    assert (
+        command(
+            "data",
+            "import",
+            tmp_path / "given",
+            tmp_path / "none",
+            "--size",
+            32,
+            "--hold-out",
+            0,
+            "--quiet",
+        )
+        == 0
+    )
     order = Order(folder_run(tiny, tmp_path / "none"), 0, "spark", tmp_path / "runs", System())
     from fulcrum.measure.preview import previews
 
@@ -190,11 +256,22 @@ def test_a_study_of_ones_own_pictures_needs_no_word_about_its_metric(own, tmp_pa
         "samples": 64,
         "compile": False,
     }
-    asked = from_person({**plan, "settings": [f"data.source=folder(path='{own}')", *small]}, "the plan")
+    asked = from_person(
+        {**plan, "settings": [f"data.source=folder(path='{own}')", *small]}, "the plan"
+    )
     result, _ = run_study(asked, CATALOG, tmp_path, "", lambda text: None)
-    (effect,) = [row for row in result.effects if row.metric == result.plan.primary_metric and row.unit == "images"]
-    assert effect.metric == "mmd" and effect.n == 2 and effect.margin == result.plan.smallest_effect > 0
-    again, _ = run_study(asked, CATALOG, tmp_path, "", lambda text: None)  # the frozen plan is found again
+    (effect,) = [
+        row
+        for row in result.effects
+        if row.metric == result.plan.primary_metric and row.unit == "images"
+    ]
+    assert (
+        effect.metric == "mmd"
+        and effect.n == 2
+        and effect.margin == result.plan.smallest_effect > 0
+    )
+    # the frozen plan is found again
+    again, _ = run_study(asked, CATALOG, tmp_path, "", lambda text: None)
     assert again.plan == result.plan and len(list(tmp_path.glob("study-*"))) == 1
 
 
@@ -225,13 +302,21 @@ def test_the_commands_say_what_is_wrong(own, tmp_path, capfd):
     assert json.loads(capfd.readouterr().out)["captions"] == {"long": 240, "short": 240}
     assert command("data", "show", tmp_path / "sheet.png", "--of", own) == 0
     with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width == 6 * 152 and len(sheet.convert("RGB").getcolors(1 << 20)) > 50, "pictures and words, not white"
+        assert sheet.width == 6 * 152 and len(sheet.convert("RGB").getcolors(1 << 20)) > 50, (
+            "pictures and words, not white"
+        )
     capfd.readouterr()
-    assert command("data", "import", own, tmp_path / "x") == 2 and "imported already" in capfd.readouterr().err
+    assert (
+        command("data", "import", own, tmp_path / "x") == 2
+        and "imported already" in capfd.readouterr().err
+    )
     assert command("data", "import", tmp_path / "no", tmp_path / "x") == 2
     assert command("data", "import", own.parent / "given", tmp_path / "x", "--caption", "long") == 2
     assert "NAME=FIELD" in capfd.readouterr().err
-    assert command("data", "check", own.parent / "given") == 2 and "fulcrum data import" in capfd.readouterr().err
+    assert (
+        command("data", "check", own.parent / "given") == 2
+        and "fulcrum data import" in capfd.readouterr().err
+    )
     copy = shutil.copytree(own, tmp_path / "copy")
     shard = next((copy / "shards").iterdir())
     data = bytearray(shard.read_bytes())

@@ -40,12 +40,16 @@ def test_a_run_begins_from_them(tiny, tmp_path):
     begun = {}
 
     def look(built, folder, state):
-        begun.update({name: value.clone() for name, value in built.step.backbone.state_dict().items()})
+        begun.update(
+            {name: value.clone() for name, value in built.step.backbone.state_dict().items()}
+        )
         return []
 
     result = perform(order(run, tmp_path), print, look)
     fresh = build(put(run, "start", Fresh()), 3).backbone.state_dict()
-    assert begun.keys() == fresh.keys() and all(torch.equal(begun[name], fresh[name] * 0.5) for name in fresh)
+    assert begun.keys() == fresh.keys() and all(
+        torch.equal(begun[name], fresh[name] * 0.5) for name in fresh
+    )
     assert result["key"] == key(run, 3) != key(put(run, "start", Fresh()), 3)
 
 

@@ -1,4 +1,5 @@
-"""Training time is told once: the progress and the result say the same, encoding and compiling are told apart."""
+"""Training time is told once: the progress and the result say the same, encoding and compiling are
+told apart."""
 
 import json
 import re
@@ -34,7 +35,8 @@ def test_a_first_step_lasts_as_long_as_the_next_and_the_rest_of_it_was_preparati
     assert seen == [(4.0, 13.0), (6.0, 12.0)]
     assert end.images_per_second == run.budget.images / 6
     assert walked(run, [1.0, 2.0])[0][-1] == (3.0, 0.0)  # nothing was prepared
-    assert walked(put(run, "budget.images", run.budget.batch), [10.0])[0] == [(10.0, 0.0)]  # no other step to tell
+    # no other step to tell
+    assert walked(put(run, "budget.images", run.budget.batch), [10.0])[0] == [(10.0, 0.0)]
 
 
 def test_the_progress_and_the_result_tell_one_speed(tiny, tmp_path, monkeypatch, capsys):
@@ -52,7 +54,12 @@ def test_the_progress_and_the_result_tell_one_speed(tiny, tmp_path, monkeypatch,
     last = capsys.readouterr().err.strip().splitlines()[-1]
     told = float(re.search(r"([\d,.]+) images/s", last).group(1).replace(",", ""))
     assert told == pytest.approx(result["images_per_second"], abs=0.06)
-    assert result["images_per_second"] == pytest.approx(result["images"] / result["seconds"], rel=0.01)
+    assert result["images_per_second"] == pytest.approx(
+        result["images"] / result["seconds"], rel=0.01
+    )
     assert result["preparing_seconds"] >= SLOW - 0.2 and "0 s left" in last
-    record = [json.loads(line)["seconds"] for line in RunFolder(tmp_path / result["key"]).record.read_text().splitlines()]
+    record = [
+        json.loads(line)["seconds"]
+        for line in RunFolder(tmp_path / result["key"]).record.read_text().splitlines()
+    ]
     assert record[-1] == result["seconds"] and record == sorted(record)

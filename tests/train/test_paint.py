@@ -1,4 +1,5 @@
-"""No picture depends on the others: any batch, any share of the work, the same pictures and the same metrics."""
+"""No picture depends on the others: any batch, any share of the work, the same pictures and the
+same metrics."""
 
 import multiprocessing
 
@@ -27,7 +28,9 @@ def trained(tiny, cache):
 
 
 def drawn(painter, wanted, index, steady=True):
-    return torch.cat(list(painter.pictures([wanted[i] for i in index], 7, np.asarray(index), steady)))
+    return torch.cat(
+        list(painter.pictures([wanted[i] for i in index], 7, np.asarray(index), steady))
+    )
 
 
 def pieces(count, size):
@@ -38,8 +41,12 @@ def pieces(count, size):
 def test_pictures_do_not_depend_on_their_company(size, trained):
     painter, wanted = Painter.of(trained), prompts(trained.run, COUNT).texts
     whole = drawn(painter, wanted, list(range(COUNT)))
-    assert torch.equal(torch.cat([drawn(painter, wanted, piece) for piece in pieces(COUNT, size)]), whole)
-    as_they_come = torch.cat([drawn(painter, wanted, piece, steady=False) for piece in pieces(COUNT, size)])
+    assert torch.equal(
+        torch.cat([drawn(painter, wanted, piece) for piece in pieces(COUNT, size)]), whole
+    )
+    as_they_come = torch.cat(
+        [drawn(painter, wanted, piece, steady=False) for piece in pieces(COUNT, size)]
+    )
     assert (as_they_come.int() - whole.int()).abs().max() <= 1  # of 255
 
 
@@ -52,9 +59,15 @@ def _share(run, weights, index, found):
 def test_two_processes_draw_what_one_draws(trained):
     context = multiprocessing.get_context("spawn")
     found = context.Queue()
-    weights = {name: value.clone() for name, value in trained.average.weights(trained.step.backbone).items()}
+    weights = {
+        name: value.clone()
+        for name, value in trained.average.weights(trained.step.backbone).items()
+    }
     shares = [list(range(13)), list(range(13, COUNT))]
-    workers = [context.Process(target=_share, args=(trained.run, weights, share, found)) for share in shares]
+    workers = [
+        context.Process(target=_share, args=(trained.run, weights, share, found))
+        for share in shares
+    ]
     for worker in workers:
         worker.start()
     parts = dict(found.get(timeout=120) for _ in workers)
@@ -74,9 +87,9 @@ def test_metrics_do_not_depend_on_the_batch(trained, cache, monkeypatch):
             yield from in_pieces([wanted[i] for i in piece], seed, index[piece], steady)
 
     monkeypatch.setattr(painter, "pictures", pictures)
-    assert {name: found.value for name, found in measure(trained.run, painter, cache, 64).items()} == {
-        name: found.value for name, found in one.items()
-    }
+    assert {
+        name: found.value for name, found in measure(trained.run, painter, cache, 64).items()
+    } == {name: found.value for name, found in one.items()}
 
 
 def test_another_shape_is_drawn_and_an_impossible_one_refused(trained):

@@ -33,7 +33,13 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
     save = checkpoint.save
 
     def saved(place, saving):
-        seen.append((saving.state.images, len(folder.record.with_suffix(".steps").read_bytes()) // 8, len(lines(folder))))
+        seen.append(
+            (
+                saving.state.images,
+                len(folder.record.with_suffix(".steps").read_bytes()) // 8,
+                len(lines(folder)),
+            )
+        )
         save(place, saving)
 
     monkeypatch.setattr(checkpoint, "save", saved)

@@ -1,4 +1,5 @@
-"""REPA-E held to its authors' computation, written out plainly: what reaches the codec, through what, and what does not."""
+"""REPA-E held to its authors' computation, written out plainly: what reaches the codec, through
+what, and what does not."""
 
 import copy
 
@@ -48,13 +49,20 @@ def gradients_of(built, weights=None):
 
 
 def of_codec(grads):
-    return {name.removeprefix("codec."): grad for name, grad in grads.items() if name.startswith("codec.")}
+    return {
+        name.removeprefix("codec."): grad
+        for name, grad in grads.items()
+        if name.startswith("codec.")
+    }
 
 
 def authors_gradient(built):
-    """A step of train_repae.py for the autoencoder, t counted from data (0) to noise (1) as theirs is, without the GAN."""
+    """A step of train_repae.py for the autoencoder, t counted from data (0) to noise (1) as theirs
+    is, without the GAN."""
     step, run, (batch, draw) = built.step, built.run, built.feed.at(0)
-    vae, model, projector = (copy.deepcopy(one) for one in (step.codec, step.backbone, step.terms["alignment"].projector))
+    vae, model, projector = (
+        copy.deepcopy(one) for one in (step.codec, step.backbone, step.terms["alignment"].projector)
+    )
     for weight in (*model.parameters(), *projector.parameters()):
         weight.requires_grad = False  # requires_grad(model, False)
     layer = alignment_of(run).tap(run.model.depth)
@@ -64,7 +72,9 @@ def authors_gradient(built):
     recon = vae.raw_decode(z)
     loss = F.l1_loss(recon, batch.x0)
     lpips = 0.0
-    for one, other in zip(load_teacher().stages(recon.clamp(-1, 1)), load_teacher().stages(batch.x0), strict=True):
+    for one, other in zip(
+        load_teacher().stages(recon.clamp(-1, 1)), load_teacher().stages(batch.x0), strict=True
+    ):
         one, other = (h / torch.sqrt((h**2).sum(1, keepdim=True) + 1e-8) for h in (one, other))
         lpips = lpips + ((one - other) ** 2).sum(1).mean((1, 2))
     loss = loss + 1.0 * lpips.mean()
@@ -75,14 +85,18 @@ def authors_gradient(built):
     bn.eval()  # model.eval(): running statistics, and every label stays
     t = draw.t.view(-1, 1, 1, 1)
     model_input = (1 - t) * bn(z) + t * draw.eps
-    tap = model(model_input, draw.t, (batch.text.emb, batch.text.mask), keep=draw.keep, taps=(layer,)).taps[layer]
+    tap = model(
+        model_input, draw.t, (batch.text.emb, batch.text.mask), keep=draw.keep, taps=(layer,)
+    ).taps[layer]
     zs_tilde = projector.out(F.silu(projector.middle(F.silu(projector.into(tap.h)))))
     zs = batch.teacher["world"]
     if tap.index is not None:  # a routed block has some of the tokens
         zs = torch.stack([row[kept] for row, kept in zip(zs, tap.index, strict=True)])
     proj_loss = torch.zeros(())
     for z_j, z_tilde_j in zip(zs, zs_tilde, strict=True):
-        proj_loss = proj_loss - (F.normalize(z_j, dim=-1) * F.normalize(z_tilde_j, dim=-1)).sum(-1).mean()
+        proj_loss = (
+            proj_loss - (F.normalize(z_j, dim=-1) * F.normalize(z_tilde_j, dim=-1)).sum(-1).mean()
+        )
     proj_loss = proj_loss / len(zs)
     (loss + 1.5 * proj_loss).backward()
     return {name: weight.grad for name, weight in vae.named_parameters()}
@@ -102,7 +116,8 @@ def built(tiny, cache):
 @pytest.mark.parametrize("phrase", [PLAIN, ROUTED])
 def test_the_codecs_gradient_is_the_authors(phrase, tiny, cache):
     built = built_run(tiny(phrase), cache)
-    assert built.feed.at(0)[1].drop_text.any()  # in the authors' eval mode captions that are dropped elsewhere stay
+    # in the authors' eval mode captions that are dropped elsewhere stay
+    assert built.feed.at(0)[1].drop_text.any()
     ours, theirs = of_codec(gradients_of(built)), authors_gradient(built)
     assert set(ours) == set(theirs) and apart(theirs, ours) < 1e-5
 
@@ -126,9 +141,14 @@ def test_the_alignment_depends_on_the_denoiser(built, tiny, cache):
         after = of_codec(gradients_of(built, term))
         with torch.no_grad():
             weight.copy_(kept)
-        assert (apart(before, after) > 1e-3) if reads else all(torch.equal(before[n], after[n]) for n in before)
+        assert (
+            (apart(before, after) > 1e-3)
+            if reads
+            else all(torch.equal(before[n], after[n]) for n in before)
+        )
 
-    other = built_run(tiny("spark + repa + latent_alignment"), cache)  # as it was: it does not ask the denoiser
+    # as it was: it does not ask the denoiser
+    other = built_run(tiny("spark + repa + latent_alignment"), cache)
     alone = of_codec(gradients_of(other, {"codec_alignment": 1.5}))
     with torch.no_grad():
         for weight in other.step.backbone.parameters():
@@ -139,11 +159,15 @@ def test_the_alignment_depends_on_the_denoiser(built, tiny, cache):
 
 def test_what_belongs_to_one_does_not_reach_the_other(built):
     codecs = {"end_to_end_alignment": 1.5, "codec_reconstruction": 1.0, "codec_perceptual": 1.0}
-    assert {name.split(".")[0] for name, grad in gradients_of(built, codecs).items() if grad is not None} == {"codec"}
+    assert {
+        name.split(".")[0] for name, grad in gradients_of(built, codecs).items() if grad is not None
+    } == {"codec"}
     denoisers = {"flow_matching": 1.0, "alignment": 0.5}
     alone, together = gradients_of(built, denoisers), gradients_of(built)
     assert all((grad is None) == name.startswith("codec.") for name, grad in alone.items())
-    assert all(torch.equal(grad, together[name]) for name, grad in alone.items() if grad is not None)
+    assert all(
+        torch.equal(grad, together[name]) for name, grad in alone.items() if grad is not None
+    )
 
 
 def test_the_denoiser_is_shown_the_sample_that_is_decoded(built):
@@ -161,10 +185,14 @@ def test_codec_and_denoiser_are_clipped_apart(built):
     gradients(built, State())
     step = built.step
     denoiser, codec = step.clipped_apart()
-    assert len(denoiser) + len(codec) == len(list(step.parameters())) and len(codec) == len(list(step.codec.parameters()))
+    assert len(denoiser) + len(codec) == len(list(step.parameters())) and len(codec) == len(
+        list(step.codec.parameters())
+    )
     for weight in codec:
         weight.grad.mul_(1e3)
-    norms = [torch.stack([weight.grad.norm() for weight in part]).norm() for part in (denoiser, codec)]
+    norms = [
+        torch.stack([weight.grad.norm() for weight in part]).norm() for part in (denoiser, codec)
+    ]
     direction = denoiser[0].grad.clone()
     most = 0.5 * float(norms[0])
     torch.testing.assert_close(clipped(step.clipped_apart(), most), torch.hypot(*norms))
@@ -181,7 +209,8 @@ def test_two_lanes_are_one(phrase, tiny, cache):
 
 
 def test_the_stem_goes_with_the_denoiser(tiny, cache):
-    """It has no weights of its own: after training it has the denoiser's, and a copy of a step has its own."""
+    """It has no weights of its own: after training it has the denoiser's, and a copy of a step has
+    its own."""
     built = assemble(tiny(PLAIN), 0, System(), Feed(tiny(PLAIN), 0, cache))
     other = copy.deepcopy(built.step)
     train(built, State(), [], lambda: False)
@@ -199,7 +228,13 @@ def test_the_stem_goes_with_the_denoiser(tiny, cache):
 
 
 @pytest.mark.parametrize(
-    "phrase", [PLAIN, ROUTED, "spark + repa(layer=-1) + sprint + end_to_end_codec", "spark + irepa + end_to_end_codec"]
+    "phrase",
+    [
+        PLAIN,
+        ROUTED,
+        "spark + repa(layer=-1) + sprint + end_to_end_codec",
+        "spark + irepa + end_to_end_codec",
+    ],
 )
 def test_flops_of_the_frozen_pass(phrase, tiny, cache):
     """By itself: beside the codec's own cost it would hide."""
@@ -208,7 +243,8 @@ def test_flops_of_the_frozen_pass(phrase, tiny, cache):
     batch, draw = built.feed.at(0)
     view = built.step.look(batch, draw)
     latent = view.coded.latent.detach().requires_grad_()
-    last, words = alignment_of(run).tap(run.model.depth), 2 * ALIGN  # no padding, which formulas leave out
+    # no padding, which formulas leave out
+    last, words = alignment_of(run).tap(run.model.depth), 2 * ALIGN
     mask = torch.ones(len(latent), words, dtype=torch.bool)
     text = batch.text._replace(emb=batch.text.emb[:, :1].expand(-1, words, -1), mask=mask)
 
@@ -217,16 +253,19 @@ def test_flops_of_the_frozen_pass(phrase, tiny, cache):
         tokens.h.square().sum().backward()
 
     spent = counted(through) / len(batch.x0)
-    assert stem_flops(sizes_of(run), run.tokens, words, last, run.model.route.kept(run.tokens)) == pytest.approx(
-        spent, rel=0.01
-    )
+    assert stem_flops(
+        sizes_of(run), run.tokens, words, last, run.model.route.kept(run.tokens)
+    ) == pytest.approx(spent, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("phrase", "reason"),
     [
         ("spark + end_to_end_codec", "denoiser's own alignment, and this run has none"),
-        ("spark + end_to_end_codec + repa @ (0, 0.5)", "denoiser's own alignment, and this run has none"),
+        (
+            "spark + end_to_end_codec + repa @ (0, 0.5)",
+            "denoiser's own alignment, and this run has none",
+        ),
         ("spark + end_to_end_codec + repa(until=0.5)", "ends after 0.5 of the budget"),
         ("spark + repa + end_to_end_codec + latent_alignment", "both write encode.codec"),
         ("spark + repa + end_to_end_codec + pixels", "both write encode.codec"),

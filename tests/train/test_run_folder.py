@@ -1,4 +1,5 @@
-"""The folder of a run, without a training: what is written anew, what is swept, which weights are handed out."""
+"""The folder of a run, without a training: what is written anew, what is swept, which weights are
+handed out."""
 
 import json
 import os
@@ -24,15 +25,24 @@ def folder(tiny, tmp_path):
 
 def save(folder, images=16, key=None):
     parts = {"model": {"backbone.w": WEIGHTS["w"]}, "optimizer": {}, "average": {}}
-    checkpoint.save(folder.checkpoints, Checkpoint(parts, key or folder.path.name, State(images), System()))
+    checkpoint.save(
+        folder.checkpoints, Checkpoint(parts, key or folder.path.name, State(images), System())
+    )
 
 
 def finish(folder, weights_sha256):
-    facts = {**dict.fromkeys(("run", "key", "phrase"), "x"), **dict.fromkeys(("images", "seconds", "images_per_second"), 1)}
-    (folder.path / "result.json").write_text(json.dumps({**facts, "weights_sha256": weights_sha256}))
+    facts = {
+        **dict.fromkeys(("run", "key", "phrase"), "x"),
+        **dict.fromkeys(("images", "seconds", "images_per_second"), 1),
+    }
+    (folder.path / "result.json").write_text(
+        json.dumps({**facts, "weights_sha256": weights_sha256})
+    )
 
 
-def test_a_description_is_written_anew_only_where_its_places_have_changed(folder, tiny, monkeypatch):
+def test_a_description_is_written_anew_only_where_its_places_have_changed(
+    folder, tiny, monkeypatch
+):
     """The same bytes at another place are the same run: it draws with those from then on."""
     about = folder.path / "about.json"
     first, identity = about.read_bytes(), about.stat().st_ino
@@ -48,7 +58,9 @@ def test_a_description_is_written_anew_only_where_its_places_have_changed(folder
     assert json.loads(about.read_text()) == {**json.loads(first), "phrase": "as it was written"}
 
 
-def test_what_is_in_the_way_is_refused_and_a_description_that_was_being_written_is_not(folder, tiny):
+def test_what_is_in_the_way_is_refused_and_a_description_that_was_being_written_is_not(
+    folder, tiny
+):
     (folder.path / "about.json").rename(folder.path / ".about.json.1-0123abcd.writing")
     assert open_folder(folder.path.parent, tiny(), 0, "spark", {}) == folder
     (folder.path / "about.json").unlink()
@@ -65,7 +77,8 @@ def test_tidying_sweeps_what_killed_saves_left_and_follows_no_link(folder, tmp_p
         path.touch()
     os.utime(old, (0, 0))
     tidy(folder)
-    assert not half.exists() and not old.exists() and young.exists()  # others may write beside the checkpoints
+    # others may write beside the checkpoints
+    assert not half.exists() and not old.exists() and young.exists()
     half.mkdir()
     folder.checkpoints.rename(tmp_path / "elsewhere")
     folder.checkpoints.symlink_to(tmp_path / "elsewhere")
@@ -104,7 +117,9 @@ def test_a_run_starts_from_the_weights_that_it_was_told_and_no_others(folder):
     save(folder)
     finish(folder, weights_hash(WEIGHTS))
     assert torch.equal(trunk_weights(folder.path, weights_hash(WEIGHTS))["w"], WEIGHTS["w"])
-    with pytest.raises(BadInput, match=r"holds other weights .* than this run starts from \(000000000000\)"):
+    with pytest.raises(
+        BadInput, match=r"holds other weights .* than this run starts from \(000000000000\)"
+    ):
         trunk_weights(folder.path, "0" * 64)
 
 
@@ -119,4 +134,6 @@ def test_what_decides_no_result_may_differ_and_is_written_anew(tiny, tmp_path, m
     one, other = tiny(), tiny("spark", "optim.rule.beta1=0.8")
     first = open_folder(tmp_path, one, 0, "spark", {})
     assert open_folder(tmp_path, other, 0, "spark", {}) == first
-    assert json.loads((first.path / "about.json").read_text())["run"]["optim"]["rule"]["beta1"] == 0.8
+    assert (
+        json.loads((first.path / "about.json").read_text())["run"]["optim"]["rule"]["beta1"] == 0.8
+    )

@@ -1,4 +1,5 @@
-"""When a run is saved: wanted by time or by images, paid from an account of 1 %; and the thread that writes."""
+"""When a run is saved: wanted by time or by images, paid from an account of 1 %; and the thread
+that writes."""
 
 import threading
 import time
@@ -28,7 +29,8 @@ class Clock:
 
 
 def steps(times, clock, seconds, step, cost, stretch=10**9):
-    """Go through so many seconds of steps; the times at which it was saved, each for `cost` seconds."""
+    """Go through so many seconds of steps; the times at which it was saved, each for `cost`
+    seconds."""
     saved, images = [], 0
     while clock.now < seconds:
         clock.now += step
@@ -47,7 +49,8 @@ def test_saving_takes_its_share_and_no_more(cost):
     saved = steps(times, clock, 20_000, 0.5, cost)
     gaps = [later - earlier for earlier, later in zip(saved, saved[1:], strict=False)]
     assert len(saved) * cost <= GRANTED + SHARE * clock.now + cost
-    assert min(gaps) >= LEAST and max(gaps[1:]) < max(LEAST, cost / SHARE) + 2  # as often as it may; the first is paid for
+    # as often as it may; the first is paid for
+    assert min(gaps) >= LEAST and max(gaps[1:]) < max(LEAST, cost / SHARE) + 2
     assert saved[0] < LEAST + 2
 
 
@@ -62,7 +65,8 @@ def test_tenths_of_a_short_run_are_saved_while_it_can_pay():
     clock = Clock()
     assert len(steps(SavingTimes(ALONE, 0, 10, clock=clock), clock, 50, 0.5, 0.01)) == 10
     clock.now = 0.0
-    assert len(steps(SavingTimes(ALONE, 0, 10, clock=clock), clock, 50, 0.5, 2.0)) == 1  # two would be 4 of 3.5 seconds
+    # two would be 4 of 3.5 seconds
+    assert len(steps(SavingTimes(ALONE, 0, 10, clock=clock), clock, 50, 0.5, 2.0)) == 1
 
 
 def test_a_person_who_says_how_often_is_obeyed():
@@ -73,10 +77,14 @@ def test_a_person_who_says_how_often_is_obeyed():
 
 def test_many_processes_ask_each_other_seldom(monkeypatch):
     clock, asked = Clock(), []
-    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(clock.now) or list(values))
+    monkeypatch.setattr(
+        saving_times, "largest", lambda values, ranks: asked.append(clock.now) or list(values)
+    )
     times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
     saved = steps(times, clock, 3600, 0.1, 0.2)
-    assert len(saved) > 50 and max(b - a for a, b in zip(saved, saved[1:], strict=False)) < LEAST + 2
+    assert (
+        len(saved) > 50 and max(b - a for a, b in zip(saved, saved[1:], strict=False)) < LEAST + 2
+    )
     assert len(asked) < 0.03 * 36_000  # of the steps
 
 
@@ -91,7 +99,9 @@ def test_a_file_of_pieces_is_safetensors_and_tells_its_rows(tmp_path):
     path = tmp_path / "model.safetensors"
     assert write_tensors(path, tensors, {"a": RowSpan(6, 20)}) == sha256_file(path)
     back = load_file(path)
-    assert back.keys() == tensors.keys() and all(torch.equal(back[name], value) for name, value in tensors.items())
+    assert back.keys() == tensors.keys() and all(
+        torch.equal(back[name], value) for name, value in tensors.items()
+    )
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as stream:
@@ -101,7 +111,8 @@ def test_a_file_of_pieces_is_safetensors_and_tells_its_rows(tmp_path):
 
 
 def test_a_checkpoint_holds_what_stood_when_it_was_begun(tiny, tmp_path, monkeypatch):
-    """The thread writes late, and training has gone on: what lies on the disk is the state that was copied."""
+    """The thread writes late, and training has gone on: what lies on the disk is the state that was
+    copied."""
     real, late = checkpoint.save, threading.Event()
     states = {}
 
@@ -115,32 +126,46 @@ def test_a_checkpoint_holds_what_stood_when_it_was_begun(tiny, tmp_path, monkeyp
     def observers(built, folder, state):
         def look(seen):
             live = saver.live_parts(seen.built)
-            states[seen.state.images] = {part: saver.copied(tensors) for part, tensors in live.items()}
+            states[seen.state.images] = {
+                part: saver.copied(tensors) for part, tensors in live.items()
+            }
             if seen.state.images >= 24:
                 late.set()
 
         return [look]
 
     run = tiny()
-    result = perform(Order(run, 0, "spark", tmp_path, System(save_every=16), quiet=True), lambda text: None, observers)
+    result = perform(
+        Order(run, 0, "spark", tmp_path, System(save_every=16), quiet=True),
+        lambda text: None,
+        observers,
+    )
     folder = tmp_path / result["key"] / "checkpoints"
     for path in checkpoint.listing(folder):
         saved = checkpoint.load(path)
         for part, tensors in states[saved.state.images].items():
             assert tensors.keys() == saved.parts[part].keys()
-            assert all(torch.equal(value, saved.parts[part][name]) for name, value in tensors.items())
+            assert all(
+                torch.equal(value, saved.parts[part][name]) for name, value in tensors.items()
+            )
     assert len(checkpoint.listing(folder)) == 2
 
 
-def test_a_disk_that_is_full_while_the_thread_writes_is_told_and_does_not_hang(tiny, tmp_path, monkeypatch):
-    """The thread's error was raised from itself: a circle of causes, which whoever explains an error walked for ever."""
+def test_a_disk_that_is_full_while_the_thread_writes_is_told_and_does_not_hang(
+    tiny, tmp_path, monkeypatch
+):
+    """The thread's error was raised from itself: a circle of causes, which whoever explains an
+    error walked for ever."""
 
     def full(folder, saved):
         raise checkpoint.could_not_save(folder, saved.state.images, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save", full)
     with pytest.raises(RunFailed, match="No space left") as error:
-        perform(Order(tiny(), 0, "spark", tmp_path, System(save_every=16), quiet=True), lambda text: None)
+        perform(
+            Order(tiny(), 0, "spark", tmp_path, System(save_every=16), quiet=True),
+            lambda text: None,
+        )
     assert error.value.__cause__ is not error.value and place(error.value) == ""
 
 
@@ -151,10 +176,14 @@ def test_a_circle_of_causes_is_walked_once():
 
 
 def test_many_processes_ask_half_way_to_when_it_may_be_time(monkeypatch):
-    """An eighth of a second each: after the first step 59.875 s are left, 239 steps are half of them; then half of the
-    rest, which is known from the pace of the steps in between."""
+    """An eighth of a second each: after the first step 59.875 s are left, 239 steps are half of
+    them; then half of the rest, which is known from the pace of the steps in between."""
     clock, asked = Clock(), []
-    monkeypatch.setattr(saving_times, "largest", lambda values, ranks: asked.append(int(8 * clock.now)) or list(values))
+    monkeypatch.setattr(
+        saving_times,
+        "largest",
+        lambda values, ranks: asked.append(int(8 * clock.now)) or list(values),
+    )
     times = SavingTimes(ALONE.__class__(0, 2), 0, 10**9, clock=clock)
     for images in range(1, 470):
         clock.now = images / 8
@@ -188,10 +217,16 @@ def test_what_writing_computes_beside_the_training_is_paid_for_and_what_fails_is
     def fails():
         raise error
 
-    for device, write in (("cpu", lambda: sum(range(10**6))), ("cuda", lambda: sum(range(10**6))), ("cpu", fails)):
+    for device, write in (
+        ("cpu", lambda: sum(range(10**6))),
+        ("cuda", lambda: sum(range(10**6))),
+        ("cpu", fails),
+    ):
         before, made = times.spent, held(times)
         made._kept(write, device)
-        assert (times.spent > before) == (device == "cpu") and made.failure is (error if write is fails else None)
+        assert (times.spent > before) == (device == "cpu") and made.failure is (
+            error if write is fails else None
+        )
         assert times.cost == times.spent
 
 
@@ -218,13 +253,17 @@ def test_a_save_that_is_waited_for_is_paid_for_as_well(monkeypatch):
     monkeypatch.setattr(saver.Saver, "_write", lambda self, *given: written.append(given))
     clock.now = 70.0
     made.keep(None, None)
-    assert len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
+    assert (
+        len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
+    )
 
 
 def test_a_run_is_saved_when_it_is_due_and_not_by_this_at_its_end():
     """The last state is kept by whoever ends the run."""
     saved, asked = [], []
-    made = held(SimpleNamespace(due=lambda images, writing: asked.append(writing) or images % 16 == 0))
+    made = held(
+        SimpleNamespace(due=lambda images, writing: asked.append(writing) or images % 16 == 0)
+    )
     made.begin = lambda built, state: saved.append(state)
     built = SimpleNamespace(ranks=ALONE, run=SimpleNamespace(budget=SimpleNamespace(images=48)))
     for images in range(8, 56, 8):

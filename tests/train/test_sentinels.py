@@ -1,4 +1,5 @@
-"""Sentinels: what goes wrong is seen, put on record and dealt with as asked; a run that goes well does not notice them."""
+"""Sentinels: what goes wrong is seen, put on record and dealt with as asked; a run that goes well
+does not notice them."""
 
 import json
 import math
@@ -43,7 +44,9 @@ def order(run, tmp_path, cache):
         out = tmp_path / name
         if (cache / "sentinels").exists() and not out.exists():
             shutil.copytree(cache / "sentinels", out / "cache")
-        return Order(spec, 0, "spark", out, System(on_alarm=policy, **system), quiet=True, most_skipped=0.5)
+        return Order(
+            spec, 0, "spark", out, System(on_alarm=policy, **system), quiet=True, most_skipped=0.5
+        )
 
     yield make
     if not (cache / "sentinels").exists() and (tmp_path / "runs" / "cache").exists():
@@ -57,7 +60,11 @@ def wrong(monkeypatch):
     def make(change, *positions):
         def at(self, position, rows=None):
             batch, draw = REAL(self, position, rows)
-            return (batch._replace(x0=change(batch.x0)), draw) if position in positions else (batch, draw)
+            return (
+                (batch._replace(x0=change(batch.x0)), draw)
+                if position in positions
+                else (batch, draw)
+            )
 
         monkeypatch.setattr(Feed, "at", at)
 
@@ -86,8 +93,14 @@ def skipping(run):
 
 
 def test_a_run_that_goes_well_hears_nothing_and_is_the_same_under_every_policy(order):
-    results = [perform(order(policy, policy), quiet) for policy in ("tell", "stop", "skip", "roll_back")]
-    assert len({result["weights_sha256"] for result in results}) == len({result["key"] for result in results}) == 1
+    results = [
+        perform(order(policy, policy), quiet) for policy in ("tell", "stop", "skip", "roll_back")
+    ]
+    assert (
+        len({result["weights_sha256"] for result in results})
+        == len({result["key"] for result in results})
+        == 1
+    )
     assert not any({"alarms", "rolled_back"} & set(result) for result in results)
     assert not events(order("skip", "skip"))
 
@@ -99,9 +112,11 @@ def test_a_spike_is_told_once_and_stands_in_the_result(order, wrong):
     assert result["alarms"] == {"loss spike": 1} and result["skipped"] == 0
     assert sum("loss spike at 408 images" in line for line in said) == 1
     (event,) = events(order())
-    assert (event["sentinel"], event["images"], event["done"]) == ("loss spike", BAD + BATCH, "tell") and "above" in event[
-        "why"
-    ]
+    assert (event["sentinel"], event["images"], event["done"]) == (
+        "loss spike",
+        BAD + BATCH,
+        "tell",
+    ) and "above" in event["why"]
 
 
 def test_a_spike_stops_a_run_that_is_to_be_stopped(order, wrong):
@@ -130,16 +145,24 @@ def test_a_resumed_run_leaves_the_same_steps_out(order, wrong, lose):
 
 @pytest.mark.parametrize("save_every", [None, 8, 200])
 def test_a_run_that_is_rolled_back_is_one_without_the_steps_to_blame(order, wrong, run, save_every):
-    """Whichever checkpoint it goes back to, the first step of all included (those of every 8 images are all too late)."""
+    """Whichever checkpoint it goes back to, the first step of all included (those of every 8 images
+    are all too late)."""
     wrong(loud, BAD)
     said = []
     result = perform(order("roll_back", save_every=save_every), said.append)
     assert result["rolled_back"] == [[BAD - 7 * BATCH, BAD + BATCH]] and result["skipped"] == 8
     assert sum("rolled back to" in line for line in said) == 1 and "alarms" not in result
     (event,) = events(order())
-    assert event["event"] == "rolled back" and event["why"] and event["to"] == {None: 336, 8: 0, 200: 200}[save_every]
+    assert (
+        event["event"] == "rolled back"
+        and event["why"]
+        and event["to"] == {None: 336, 8: 0, 200: 200}[save_every]
+    )
     wrong(no_number, *range(BAD - 7 * BATCH, BAD + BATCH, BATCH))
-    assert result["weights_sha256"] == perform(order("tell", "expected", skipping(run)), quiet)["weights_sha256"]
+    assert (
+        result["weights_sha256"]
+        == perform(order("tell", "expected", skipping(run)), quiet)["weights_sha256"]
+    )
 
 
 def test_a_run_that_is_killed_after_it_was_rolled_back_ends_the_same(order, wrong, lose):
@@ -147,7 +170,10 @@ def test_a_run_that_is_killed_after_it_was_rolled_back_ends_the_same(order, wron
     whole = perform(order("roll_back"), quiet)
     lose(order("roll_back", "lost"), BAD + 3 * BATCH)
     again = perform(order("roll_back", "lost"), quiet)
-    assert again["weights_sha256"] == whole["weights_sha256"] and again["rolled_back"] == whole["rolled_back"]
+    assert (
+        again["weights_sha256"] == whole["weights_sha256"]
+        and again["rolled_back"] == whole["rolled_back"]
+    )
 
 
 def test_a_run_that_goes_wrong_again_and_again_is_given_up(order, wrong):
@@ -170,7 +196,9 @@ def test_updates_that_round_to_nothing_are_seen(order, tiny, monkeypatch):
     small = tiny("spark + bf16_storage", "budget.images=96", "optim.lr=1e-7")
     result = perform(order(spec=small), quiet)
     assert result["alarms"] == {"stalled updates": 1}
-    at_random = tiny("spark + bf16_storage + stochastic_rounding", "budget.images=96", "optim.lr=1e-7")
+    at_random = tiny(
+        "spark + bf16_storage + stochastic_rounding", "budget.images=96", "optim.lr=1e-7"
+    )
     assert "alarms" not in perform(order("tell", "random", at_random), quiet)
 
 
@@ -190,7 +218,9 @@ def test_dtypes_that_drift_are_seen(built):
     drift, rule = DtypeDrift(whole), whole.optimizer.rules[0]
     name = next(iter(rule.slots["momentum"]))
     rule.slots["momentum"][name] = rule.slots["momentum"][name].float()
-    assert drift.found() == f"the optimizer momentum/{name} is float32, the description says bfloat16"
+    assert (
+        drift.found() == f"the optimizer momentum/{name} is float32, the description says bfloat16"
+    )
     assert "the description says bfloat16" in DtypeDrift(whole).found()  # also when it began so
     whole = built(phrase, "budget.images=480")
     drift, mean = DtypeDrift(whole), whole.average.mean
@@ -212,7 +242,9 @@ def test_weights_that_their_storage_cannot_hold_are_seen(built):
 
 
 def test_a_drift_stops_before_the_first_step(order, monkeypatch):
-    monkeypatch.setattr(DtypeDrift, "found", lambda self: "the weight w is float16, the description says float32")
+    monkeypatch.setattr(
+        DtypeDrift, "found", lambda self: "the weight w is float16, the description says float32"
+    )
     with pytest.raises(TrainingFailed, match="dtype drift at 0 images"):
         perform(order("stop"), quiet)
 
@@ -224,7 +256,9 @@ def test_pictures_that_are_nearly_the_same_are_seen():
     prompts = [f"picture {number}" for number in range(8)]
     black_and_white = torch.stack([torch.zeros(3, 4, 4), torch.full((3, 4, 4), 255.0)]).byte()
     assert variety(black_and_white) == pytest.approx(1.0)
-    assert not collapsed(far, prompts) and "8 pictures of different prompts" in collapsed(near, prompts)
+    assert not collapsed(far, prompts) and "8 pictures of different prompts" in collapsed(
+        near, prompts
+    )
     assert not collapsed(near, ["the same"] * 8) and not collapsed(near[:1], prompts[:1])
 
 
@@ -232,17 +266,25 @@ def test_the_loss_of_a_run_that_learned_nothing_says_so(order, tiny):
     still = tiny("spark", f"budget.images={IMAGES}", "optim.lr=1e-12")
     assert "nothing was learned" in perform(order(spec=still), quiet)["nothing_learned"]
     falling = [1.0 - 0.005 * step for step in range(100)]
-    assert nothing_learned(falling) == "" and nothing_learned(falling[::-1]) and nothing_learned([1.0] * 100)
+    assert (
+        nothing_learned(falling) == ""
+        and nothing_learned(falling[::-1])
+        and nothing_learned([1.0] * 100)
+    )
     assert nothing_learned([1.0] * 40) == ""  # too few to tell
 
 
 def test_the_limit_of_a_loss():
     spike = LossSpike()
-    assert not any(spike.take(1.0 + 0.1 * (step % 2), "a") for step in range(WARM - 1)) and spike.limit == math.inf
+    assert (
+        not any(spike.take(1.0 + 0.1 * (step % 2), "a") for step in range(WARM - 1))
+        and spike.limit == math.inf
+    )
     assert not spike.take(1.0, "a") and 2.0 <= spike.limit < 2.2
     assert spike.take(9.0, "a") and not spike.take(9.0, "a") and not spike.take(math.nan, "a")
     before = spike.mean
-    assert not spike.take(1.0, "a") and spike.mean == pytest.approx(before, rel=0.01)  # a spike leaves the mean alone
+    # a spike leaves the mean alone
+    assert not spike.take(1.0, "a") and spike.mean == pytest.approx(before, rel=0.01)
     assert not spike.take(9.0, "b") and spike.limit == math.inf  # another loss
     spike = LossSpike()
     for step in range(WARM):
@@ -263,7 +305,12 @@ def test_a_loss_that_is_made_of_other_terms_is_held_to_no_limit(built, tmp_path,
 
 def test_lines_of_nobody_leave_no_steps_out():
     back = {"event": "rolled back", "images": 8}
-    lines = [back, {**back, "from": "a", "until": 8}, {**back, "from": 0, "until": None}, {**back, "from": 0, "until": 8}]
+    lines = [
+        back,
+        {**back, "from": "a", "until": 8},
+        {**back, "from": 0, "until": None},
+        {**back, "from": 0, "until": 8},
+    ]
     assert left_out(lines) == [[0, 8]]
 
 

@@ -50,7 +50,10 @@ def test_a_killed_run_resumes_to_the_same_weights(whole, tiny, tmp_path, lose):
     result = perform(order(tiny(), tmp_path), said.append)
     assert any("resumed at" in line for line in said)
     assert result["weights_sha256"] == whole[1]["weights_sha256"]
-    lines = [json.loads(line) for line in (tmp_path / result["key"] / "record.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / result["key"] / "record.jsonl").read_text().splitlines()
+    ]
     assert [line["images"] for line in lines] == sorted({line["images"] for line in lines})
 
 
@@ -64,7 +67,9 @@ def test_what_a_killed_save_left_is_gone_after_the_next_start(whole, tiny, tmp_p
     assert not left.exists()
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(whole, tiny, tmp_path, lose):
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run(
+    whole, tiny, tmp_path, lose
+):
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
     lose(order(tiny(), tmp_path), 40)
     saved = checkpoint.listing(tmp_path / key(tiny(), 0) / "checkpoints")
@@ -73,7 +78,10 @@ def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_gives_the_same_run
     weights.write_bytes(weights.read_bytes()[:-40])
     said = []
     result = perform(order(tiny(), tmp_path), said.append)
-    assert any("damaged" in line for line in said) and result["weights_sha256"] == whole[1]["weights_sha256"]
+    assert (
+        any("damaged" in line for line in said)
+        and result["weights_sha256"] == whole[1]["weights_sha256"]
+    )
 
 
 def test_when_every_checkpoint_is_damaged_nothing_starts_over_in_silence(whole, tiny, tmp_path):
@@ -81,7 +89,9 @@ def test_when_every_checkpoint_is_damaged_nothing_starts_over_in_silence(whole, 
     folder = RunFolder(tmp_path / whole[1]["key"])
     (folder.path / "result.json").unlink()
     for path in checkpoint.listing(folder.checkpoints):
-        (path / "state.json").write_text((path / "state.json").read_text().replace('"images"', '"imagez"'))
+        (path / "state.json").write_text(
+            (path / "state.json").read_text().replace('"images"', '"imagez"')
+        )
     with pytest.raises(RunFailed, match="every checkpoint"):
         perform(order(tiny(), tmp_path), quiet)
 
@@ -178,14 +188,19 @@ def test_a_step_that_is_not_finite_stops_before_the_optimizer_or_is_counted(whol
         def look(seen):
             if seen.state.images == 16:
                 latents = built.feed.ready[0].encoder.latents
-                latents.stored = lambda ids, pinned=False: torch.full((len(ids), 8, 8, 8), torch.nan)
+                latents.stored = lambda ids, pinned=False: torch.full(
+                    (len(ids), 8, 8, 8), torch.nan
+                )
 
         return [look]
 
     with pytest.raises(RunFailed, match="not finite"):
         perform(order(tiny(), tmp_path), quiet, poison)
     skipping = tiny("spark", "optim.not_finite=skip")
-    with pytest.raises(TrainingFailed, match="1 of 6 steps were left out because they were not finite, more than 0.05"):
+    with pytest.raises(
+        TrainingFailed,
+        match="1 of 6 steps were left out because they were not finite, more than 0.05",
+    ):
         perform(order(skipping, tmp_path), quiet, poison)
     assert RunFolder(tmp_path / key(skipping, 0)).result() is None
     result = perform(order(skipping, tmp_path, seed=1, most_skipped=0.7), quiet, poison)
@@ -203,7 +218,8 @@ def test_accumulation_gives_the_same_run(whole, tiny, tmp_path):
         trained_weights(RunFolder(out / perform(order(run, out, system=system), quiet)["key"]))
         for out, system in ((tmp_path, System()), (tmp_path / "parts", System(microbatch=3)))
     )
-    assert all((one[name] - parts[name]).abs().max() < 1e-6 for name in one)  # of weights of size one
+    # of weights of size one
+    assert all((one[name] - parts[name]).abs().max() < 1e-6 for name in one)
 
 
 def test_a_run_extends_a_finished_one(whole, tiny, tmp_path):
@@ -213,7 +229,9 @@ def test_a_run_extends_a_finished_one(whole, tiny, tmp_path):
     start = Trunk(run=whole[1]["key"], weights_sha256=whole[1]["weights_sha256"])
     longer = put(tiny(), "start", start)
     result = perform(order(longer, tmp_path), quiet)
-    assert result["key"] != whole[1]["key"] and result["weights_sha256"] != whole[1]["weights_sha256"]
+    assert (
+        result["key"] != whole[1]["key"] and result["weights_sha256"] != whole[1]["weights_sha256"]
+    )
     wrong = put(tiny(), "start", Trunk(run=whole[1]["key"], weights_sha256="0" * 64))
     with pytest.raises(BadInput, match="other weights"):
         perform(order(wrong, tmp_path), quiet)

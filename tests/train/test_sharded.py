@@ -1,4 +1,5 @@
-"""Checkpoints in pieces, without other processes: what is written comes back, rows of several files find their place."""
+"""Checkpoints in pieces, without other processes: what is written comes back, rows of several files
+find their place."""
 
 from types import SimpleNamespace
 
@@ -19,7 +20,11 @@ def parts(seed=0):
     made = torch.Generator().manual_seed(seed)
     model = {"a": torch.randn(5, 3, generator=made), "b/c": torch.randn(4, generator=made)}
     model["one"] = torch.tensor(seed + 2.0)
-    return {"model": model, "optimizer": {"m": torch.randn(5, 3, generator=made).bfloat16()}, "average": {}}
+    return {
+        "model": model,
+        "optimizer": {"m": torch.randn(5, 3, generator=made).bfloat16()},
+        "average": {},
+    }
 
 
 def equal(one, other):
@@ -33,7 +38,10 @@ def saved(folder, given, images=16):
 
 def test_what_is_written_comes_back_in_place(tmp_path):
     found = saved(tmp_path, parts())
-    assert found.files == tuple(f"{part}-00001-of-00001" for part in sorted(checkpoint.PARTS)) and found.state.images == 16
+    assert (
+        found.files == tuple(f"{part}-00001-of-00001" for part in sorted(checkpoint.PARTS))
+        and found.state.images == 16
+    )
     live = parts(seed=1)
     assert not equal(live, parts())
     load_sharded(found, live)
@@ -53,7 +61,8 @@ def test_older_ones_are_thinned(tmp_path):
 
 
 def in_pieces(folder, given, cut):
-    """The same checkpoint as two processes write it: the rows of `a` and `m` before and behind the cut."""
+    """The same checkpoint as two processes write it: the rows of `a` and `m` before and behind the
+    cut."""
     aside = checkpoint.place(folder, 16)
     aside.mkdir(parents=True)
     files = {}
@@ -61,7 +70,11 @@ def in_pieces(folder, given, cut):
         for number, rows in ((1, slice(0, cut)), (2, slice(cut, None))):
             cuts = {name: value[rows] for name, value in tensors.items() if value.dim() == 2}
             spans = {name: RowSpan(rows.start or 0, len(tensors[name])) for name in cuts}
-            whole = {name: value for name, value in tensors.items() if value.dim() != 2} if number == 1 else {}
+            whole = (
+                {name: value for name, value in tensors.items() if value.dim() != 2}
+                if number == 1
+                else {}
+            )
             file = f"{part}-{number:05d}-of-00002"
             files[file] = write_tensors(aside / f"{file}.safetensors", {**cuts, **whole}, spans)
     checkpoint.write_state(aside, Checkpoint(given, "k" * 16, State(16), System()), files)
@@ -79,13 +92,22 @@ def test_rows_of_several_files_find_their_place(tmp_path, cut):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda tensors: tensors.pop("a"), r"0 tensors missing \[\], 1 unknown \['model/a'\], 0 of another"),
+        (
+            lambda tensors: tensors.pop("a"),
+            r"0 tensors missing \[\], 1 unknown \['model/a'\], 0 of another",
+        ),
         (
             lambda tensors: tensors.update(d=torch.zeros(2)),
             r"1 tensors missing \['model/d'\], 0 unknown \[\], 0 of another",
         ),
-        (lambda tensors: tensors.update(a=torch.zeros(5, 4)), r"0 unknown \[\], 1 of another shape or type \['model/a'\]"),
-        (lambda tensors: tensors.update(a=torch.zeros(5, 3).half()), r"1 of another shape or type \['model/a'\]"),
+        (
+            lambda tensors: tensors.update(a=torch.zeros(5, 4)),
+            r"0 unknown \[\], 1 of another shape or type \['model/a'\]",
+        ),
+        (
+            lambda tensors: tensors.update(a=torch.zeros(5, 3).half()),
+            r"1 of another shape or type \['model/a'\]",
+        ),
     ],
 )
 def test_other_tensors_than_the_runs_are_refused_and_nothing_is_filled(tmp_path, change, says):
@@ -97,8 +119,12 @@ def test_other_tensors_than_the_runs_are_refused_and_nothing_is_filled(tmp_path,
 
 
 def item(name, value, offset, shape):
-    about = SimpleNamespace(chunk=SimpleNamespace(sizes=value.shape, offsets=(offset, 0)), size=torch.Size(shape))
-    return SimpleNamespace(index=SimpleNamespace(fqn=f"model/{name}"), value=value, tensor_data=about)
+    about = SimpleNamespace(
+        chunk=SimpleNamespace(sizes=value.shape, offsets=(offset, 0)), size=torch.Size(shape)
+    )
+    return SimpleNamespace(
+        index=SimpleNamespace(fqn=f"model/{name}"), value=value, tensor_data=about
+    )
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -116,7 +142,11 @@ def test_a_process_writes_its_rows_where_there_are_any(tmp_path, first):
     results = writer.write_data(plan, SimpleNamespace(resolve_data=lambda one: one.value)).value()
     written = {path.name for path in tmp_path.iterdir()}
     names = [f"{part}-00002-of-00003" for part in (checkpoint.PARTS if first else ("model",))]
-    assert written == {f"{name}.safetensors" for name in names} == {f"{one.storage_data[0]}.safetensors" for one in results}
+    assert (
+        written
+        == {f"{name}.safetensors" for name in names}
+        == {f"{one.storage_data[0]}.safetensors" for one in results}
+    )
     path = tmp_path / "model-00002-of-00003.safetensors"
     held = load_file(path)
     assert held.keys() == {"a", "b"} and torch.equal(held["a"], torch.ones(2, 3))

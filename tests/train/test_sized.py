@@ -1,4 +1,5 @@
-"""Before a run: what a dry run counts, what an estimate says, and the refusal of what cannot fit."""
+"""Before a run: what a dry run counts, what an estimate says, and the refusal of what cannot
+fit."""
 
 import inspect
 import resource
@@ -33,7 +34,8 @@ def test_a_full_size_recipe_is_counted_without_memory(name):
     told = count_denoiser(run, text_tokens(run))
     assert sum(told.parameters.values()) == parameters(run)
     assert told.flops == pytest.approx(told.computed, rel=0.005)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KB: a 7 B model has 28 GB
+    # KB: a 7 B model has 28 GB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 
 def test_published_sizes():
@@ -48,15 +50,24 @@ def test_published_sizes():
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_recipe_opens_with_its_command_and_what_it_takes(name):
     said = " ".join((inspect.getdoc(CATALOG.recipes[name]) or "").split())
-    assert f"-m fulcrum train {name} --device cuda" in said and "data.source=folder(path='STORE')" in said
+    assert (
+        f"-m fulcrum train {name} --device cuda" in said
+        and "data.source=folder(path='STORE')" in said
+    )
     assert headline(CATALOG.recipes[name](), read_machine(MACHINES[name])) in said
 
 
 def test_a_dry_run_tells_every_part():
     told = dry_run(phrase("speedrun_24h"), System(compile=True), 32)
     assert told["shapes"]["tokens in blocks 2 to 12 at 512 px"] == "(32, 128, 1792)"
-    assert "tokens of dinov3 at 512 px" in told["shapes"] and "tokens of dinov3 at 1024 px" not in told["shapes"]
-    assert told["memory"][32]["activations, all blocks recomputed"] < told["memory"][32]["activations, nothing recomputed"]
+    assert (
+        "tokens of dinov3 at 512 px" in told["shapes"]
+        and "tokens of dinov3 at 1024 px" not in told["shapes"]
+    )
+    assert (
+        told["memory"][32]["activations, all blocks recomputed"]
+        < told["memory"][32]["activations, nothing recomputed"]
+    )
     assert told["disk"]["cache"]["pixels at 1024 px"] == 8_700_000 * 3 * 1024**2
     assert told["disk"]["checkpoint"] == parameters(phrase("speedrun_24h")) * 12
     assert set(told["memory"]) == {32, 1, 8, 64} and told["steps"] == 110_000
@@ -72,7 +83,8 @@ def test_an_estimate_chooses_what_fits_and_says_what_does_not():
         estimate(run, read_machine("8xH100"))["price"] / 2
     )
     assert chosen_layout(phrase("prx_7b"), 256, read_machine("16xL40S")).recompute != "none"
-    assert chosen_layout(phrase("prx_7b"), 256, read_machine("64xRTX4090")).sharing == 64  # eight cannot hold it
+    # eight cannot hold it
+    assert chosen_layout(phrase("prx_7b"), 256, read_machine("64xRTX4090")).sharing == 64
     seven = estimate(phrase("prx_7b"), read_machine("1xRTX4090"))
     assert not seven["fits"] and "processes" in seven["would_fit"][0]
 
@@ -80,13 +92,20 @@ def test_an_estimate_chooses_what_fits_and_says_what_does_not():
 def test_an_estimate_follows_the_mesh():
     run, eight = phrase("prx_256"), read_machine("8xH100")
     all_have_all, shared = (estimate(run, eight, mesh=mesh) for mesh in ("ddp", "fsdp"))
-    assert all_have_all["memory"]["weights"] == 8 * shared["memory"]["weights"] and all_have_all["mesh"] == "8x1"
-    assert all_have_all["step"]["optimizer"] > 5 * shared["step"]["optimizer"] and shared == estimate(run, eight) | {
-        "chosen": ["microbatch", "recompute"]
-    }
+    assert (
+        all_have_all["memory"]["weights"] == 8 * shared["memory"]["weights"]
+        and all_have_all["mesh"] == "8x1"
+    )
+    assert all_have_all["step"]["optimizer"] > 5 * shared["step"][
+        "optimizer"
+    ] and shared == estimate(run, eight) | {"chosen": ["microbatch", "recompute"]}
     seven, many = phrase("prx_7b"), read_machine("64xL40S")
-    far, near = (estimate(seven, many, microbatch=1, recompute="full", mesh=mesh)["step"] for mesh in ("fsdp", "8x8"))
-    assert far["links"] > near["links"]  # every pass gathers weights, over machines where they are shared so
+    far, near = (
+        estimate(seven, many, microbatch=1, recompute="full", mesh=mesh)["step"]
+        for mesh in ("fsdp", "8x8")
+    )
+    # every pass gathers weights, over machines where they are shared so
+    assert far["links"] > near["links"]
     with pytest.raises(BadInput, match="2 x 8 = 16 processes, and there are 8"):
         estimate(run, eight, mesh="2x8")
 
@@ -100,7 +119,8 @@ def test_what_is_encoded_costs_too():
 
 
 @pytest.mark.parametrize(
-    ("gpus", "price", "message"), [("3xH100", None, "cannot be shared by 3 GPUs"), ("H100", -1.0, "price")]
+    ("gpus", "price", "message"),
+    [("3xH100", None, "cannot be shared by 3 GPUs"), ("H100", -1.0, "price")],
 )
 def test_an_estimate_refuses(gpus, price, message):
     with pytest.raises(BadInput, match=message):
@@ -111,8 +131,13 @@ def test_a_run_that_cannot_fit_is_refused_with_what_would(monkeypatch):
     run, system = phrase("prx_256"), System()
     with pytest.raises(BadInput) as told:
         require_memory(run, system, 1, free=300e9 * 0.5)
-    assert "activations" in told.value.message and "150.0 GB of memory is free" in told.value.message
-    assert told.value.hint.startswith("what would fit: --microbatch ") and "--recompute full" in told.value.hint
+    assert (
+        "activations" in told.value.message and "150.0 GB of memory is free" in told.value.message
+    )
+    assert (
+        told.value.hint.startswith("what would fit: --microbatch ")
+        and "--recompute full" in told.value.hint
+    )
     require_memory(run, system, 1, free=400e9)
     require_memory(run, system.model_copy(update={"microbatch": 8}), 1, free=150e9)
     require_memory(run, system.model_copy(update={"recompute": "full"}), 1, free=150e9)
@@ -137,14 +162,19 @@ def test_a_control_group_bounds_memory(tmp_path):
 
 
 def test_a_limit_of_the_shell_counts_as_the_memory_there_is():
-    """`ulimit -v`: refused in words before the first step, not by an allocation that fails in the middle of it."""
+    """`ulimit -v`: refused in words before the first step, not by an allocation that fails in the
+    middle of it."""
     code = (
-        "import resource; from pathlib import Path; from fulcrum.training.dist.machine import free_memory\n"
-        "has = int(Path('/proc/self/statm').read_text().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (has + (64 << 20), resource.RLIM_INFINITY))\n"
-        "print(free_memory())"
+        "import resource; from pathlib import Path; from fulcrum.training.dist.machine import"
+        " free_memory\nhas = int(Path('/proc/self/statm').read_text().split()[0]) *"
+        " resource.getpagesize()\nresource.setrlimit(resource.RLIMIT_AS, (has + (64 << 20),"
+        " resource.RLIM_INFINITY))\nprint(free_memory())"
     )
-    free = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    free = float(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    )
     assert 16 << 20 < free <= 64 << 20
 
 

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM: launchers pass the same one on twice, and the second must cost neither the save nor the exit code."""
+"""Ctrl-C and SIGTERM: launchers pass the same one on twice, and the second must cost neither the
+save nor the exit code."""
 
 import shutil
 import signal
@@ -19,7 +20,8 @@ CODES = [(signal.SIGTERM, 75), (signal.SIGINT, 130)]
 
 @pytest.fixture(autouse=True)
 def known_handlers():
-    """Whoever listened before a test listens after it; SIGTERM raises, so that a test can see that it came through."""
+    """Whoever listened before a test listens after it; SIGTERM raises, so that a test can see that
+    it came through."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in STOPS}
     yield
     for number, handler in before.items():
@@ -60,23 +62,37 @@ def signalled_in(monkeypatch, owner, name, number):
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)
-def test_the_same_signal_twice_is_one_wherever_it_falls(whole, tiny, tmp_path, monkeypatch, number, code):
+def test_the_same_signal_twice_is_one_wherever_it_falls(
+    whole, tiny, tmp_path, monkeypatch, number, code
+):
     with monkeypatch.context() as patch:
         signalled_in(patch, Saver, "keep", number)
-        with pytest.raises(Interrupted, match="stopped at 24 of 48 images; everything is saved") as stopped:
+        with pytest.raises(
+            Interrupted, match="stopped at 24 of 48 images; everything is saved"
+        ) as stopped:
             trained(tiny, whole, tmp_path, 24, number)
         signal.raise_signal(number)  # into the leaving
-    assert stopped.value.exit_code == code and stopped.value.together and saved(tiny, tmp_path)[-1] == 24
+    assert (
+        stopped.value.exit_code == code
+        and stopped.value.together
+        and saved(tiny, tmp_path)[-1] == 24
+    )
     assert trained(tiny, whole, tmp_path)["weights_sha256"] == whole[1]["weights_sha256"]
 
 
 @pytest.mark.parametrize(("number", "code"), CODES)
-def test_told_again_later_it_waits_for_no_save_and_keeps_the_code(whole, tiny, tmp_path, monkeypatch, number, code):
+def test_told_again_later_it_waits_for_no_save_and_keeps_the_code(
+    whole, tiny, tmp_path, monkeypatch, number, code
+):
     monkeypatch.setattr(stop_asked, "ECHO", -1.0)
     signalled_in(monkeypatch, Saver, "keep", number)
     with pytest.raises(Interrupted, match="told again") as stopped:
         trained(tiny, whole, tmp_path, 24, number)
-    assert stopped.value.exit_code == code and not stopped.value.together and 24 not in saved(tiny, tmp_path)
+    assert (
+        stopped.value.exit_code == code
+        and not stopped.value.together
+        and 24 not in saved(tiny, tmp_path)
+    )
 
 
 def test_told_again_is_told_though_the_save_makes_an_error_of_it(monkeypatch):
@@ -94,7 +110,9 @@ def test_told_again_is_told_though_the_save_makes_an_error_of_it(monkeypatch):
 def test_a_signal_in_the_last_save_leaves_a_finished_run(whole, tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         signalled_in(patch, Saver, "keep", signal.SIGTERM)
-        with pytest.raises(Interrupted, match="stopped at 48 of 48 images; everything is saved") as stopped:
+        with pytest.raises(
+            Interrupted, match="stopped at 48 of 48 images; everything is saved"
+        ) as stopped:
             trained(tiny, whole, tmp_path)
     assert stopped.value.exit_code == 75
     assert trained(tiny, whole, tmp_path)["weights_sha256"] == whole[1]["weights_sha256"]

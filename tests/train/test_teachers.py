@@ -1,4 +1,5 @@
-"""Teachers in training: read while a term is on and not a step longer; projectors resume; nothing frozen is saved."""
+"""Teachers in training: read while a term is on and not a step longer; projectors resume; nothing
+frozen is saved."""
 
 import pytest
 import torch
@@ -32,9 +33,16 @@ def steps(n):
 
 
 @pytest.mark.parametrize("microbatch", [None, 3])
-def test_rows_are_read_until_the_end_of_the_term_and_no_longer(tiny, cache, microbatch, monkeypatch):
-    """Off at 5/12 of six steps: three steps are on, the bound in the middle of the third is the batch's, not the rows'."""
-    built, reads, parts = assembled(tiny("spark + repa(until=0.42)"), cache, microbatch=microbatch), [], []
+def test_rows_are_read_until_the_end_of_the_term_and_no_longer(
+    tiny, cache, microbatch, monkeypatch
+):
+    """Off at 5/12 of six steps: three steps are on, the bound in the middle of the third is the
+    batch's, not the rows'."""
+    built, reads, parts = (
+        assembled(tiny("spark + repa(until=0.42)"), cache, microbatch=microbatch),
+        [],
+        [],
+    )
     stored = RowCache.stored
     built.feed.at(0)
     tokens = built.feed.ready[0].teachers["world"]
@@ -58,7 +66,10 @@ def test_no_teacher_is_built_where_no_term_asks(tiny, cache, monkeypatch):
 
     monkeypatch.setattr(WorldTeacher, "build", refuse)
     late = Feed(tiny("spark + repa @ (0.5, 1)"), 0, cache)
-    assert late.at(0)[0].teacher == {} and Feed(tiny("spark + repa(until=0.5)"), 0, cache).at(24)[0].teacher == {}
+    assert (
+        late.at(0)[0].teacher == {}
+        and Feed(tiny("spark + repa(until=0.5)"), 0, cache).at(24)[0].teacher == {}
+    )
     with pytest.raises(AssertionError, match="built"):
         late.at(24)
 
@@ -71,13 +82,20 @@ def test_tokens_come_on_the_models_grid_and_belong_to_the_pictures(tiny, cache):
     batch, _ = feed.at(8)
     pictures = feed.ready[0].encoder.source.read(batch.ids.numpy()).images
     expected = to_grid(load_teacher().tokens(to_unit(torch.from_numpy(pictures))), 4)
-    assert batch.teacher["world"].shape == (8, 16, 128) and batch.teacher["world"].dtype == torch.float32
+    assert (
+        batch.teacher["world"].shape == (8, 16, 128)
+        and batch.teacher["world"].dtype == torch.float32
+    )
     assert torch.allclose(batch.teacher["world"], expected, atol=5e-3)  # stored in 16 bits
 
 
 def test_the_rest_of_the_batch_is_the_baselines(tiny, cache):
     one, two = (Feed(tiny(text), 0, cache).at(8) for text in ("spark", "spark + repa"))
-    assert torch.equal(one[0].x0, two[0].x0) and torch.equal(one[1].eps, two[1].eps) and one[0].teacher == {}
+    assert (
+        torch.equal(one[0].x0, two[0].x0)
+        and torch.equal(one[1].eps, two[1].eps)
+        and one[0].teacher == {}
+    )
 
 
 def test_an_unknown_teacher_is_named(tiny, cache):
@@ -86,26 +104,41 @@ def test_an_unknown_teacher_is_named(tiny, cache):
     from fulcrum.training.loss.fillers import Alignment
 
     with pytest.raises(BadInput, match="teacher 'dino'"):
-        Feed(put(tiny("spark + repa"), "terms.alignment", Alignment(teacher="dino")), 0, cache).at(0)
+        Feed(put(tiny("spark + repa"), "terms.alignment", Alignment(teacher="dino")), 0, cache).at(
+            0
+        )
 
 
-@pytest.mark.parametrize("text", ["spark + repa + tread", "spark + irepa + tread", "spark + repa(schedule=cosine) + muon"])
+@pytest.mark.parametrize(
+    "text",
+    ["spark + repa + tread", "spark + irepa + tread", "spark + repa(schedule=cosine) + muon"],
+)
 def test_trains_and_the_projector_learns(tiny, cache, text):
     built = assembled(tiny(text), cache)
-    before = {name: p.detach().clone() for name, p in built.step.terms["alignment"].named_parameters()}
+    before = {
+        name: p.detach().clone() for name, p in built.step.terms["alignment"].named_parameters()
+    }
     seen = []
-    train(built, State(), [lambda look: seen.append(float(look.losses.parts["alignment"]))], steps(3))
+    train(
+        built, State(), [lambda look: seen.append(float(look.losses.parts["alignment"]))], steps(3)
+    )
     assert len(seen) == 3 and all(0 < loss < 2 for loss in seen)
-    assert all(not torch.equal(before[name], p) for name, p in built.step.terms["alignment"].named_parameters())
+    assert all(
+        not torch.equal(before[name], p)
+        for name, p in built.step.terms["alignment"].named_parameters()
+    )
     if "tread" in text:
-        assert built.step.look(*built.feed.at(0)).taps[1].index.shape == (8, 8)  # the tapped block is routed
+        # the tapped block is routed
+        assert built.step.look(*built.feed.at(0)).taps[1].index.shape == (8, 8)
 
 
 def test_the_backbone_feels_the_teacher_up_to_the_tap_only(tiny, cache):
     built = assembled(tiny("spark + repa"), cache)
     batch, draw = built.feed.at(0)
     built.step(batch, draw, {"alignment": 0.5}).total.backward()
-    felt = [any(p.grad is not None for p in block.parameters()) for block in built.step.backbone.blocks]
+    felt = [
+        any(p.grad is not None for p in block.parameters()) for block in built.step.backbone.blocks
+    ]
     assert felt == [True, True, False, False]
 
 
@@ -118,14 +151,20 @@ def test_a_run_through_the_end_of_alignment_resumes_bit_for_bit(tiny, tmp_path, 
     assert perform(order, print)["weights_sha256"] == whole["weights_sha256"]
 
 
-@pytest.mark.parametrize(("stage", "lost"), [("(0, 0.5)", 32), ("(0.5, 1)", 16), ("(0.34, 0.67)", 24)])
+@pytest.mark.parametrize(
+    ("stage", "lost"), [("(0, 0.5)", 32), ("(0.5, 1)", 16), ("(0.34, 0.67)", 24)]
+)
 @pytest.mark.parametrize("lever", ["repa", "irepa"])
 def test_a_run_with_alignment_in_a_stage_resumes_bit_for_bit(tmp_path, lose, lever, stage, lost):
     """Its projector is there from the beginning to the end, and its teacher in the stage alone."""
     read = parse(f"spark + {lever} @ {stage}", CATALOG, TINY)
-    order = Order(read.run, 0, "alignment", tmp_path / "a", System(), quiet=True, levers=read.levers)
+    order = Order(
+        read.run, 0, "alignment", tmp_path / "a", System(), quiet=True, levers=read.levers
+    )
     parts = []
-    whole = perform(order, print, lambda *_: [lambda look: parts.append("alignment" in look.losses.parts)])
+    whole = perform(
+        order, print, lambda *_: [lambda look: parts.append("alignment" in look.losses.parts)]
+    )
     first, last = (round(float(end) * 6) for end in stage.strip("()").split(","))
     assert parts == [first <= step < last for step in range(6)]
     order = order._replace(out=tmp_path / "b")
@@ -145,7 +184,9 @@ def test_what_is_saved(tiny):
         step = build(tiny(f"spark + {text}", *PIXELS))
         added = set(step.state_dict()) - set(plain.state_dict())
         assert all(name.startswith(extra) for name in added) if extra else not added
-        assert bool(extra) == bool(added) and set(step.backbone.state_dict()) == set(plain.backbone.state_dict())
+        assert bool(extra) == bool(added) and set(step.backbone.state_dict()) == set(
+            plain.backbone.state_dict()
+        )
 
 
 @pytest.mark.parametrize("name", ["perceptual_features", "lpips"])
@@ -161,7 +202,9 @@ def test_perceptual_terms_train(tiny, cache, name):
 def test_witnesses_tell_the_two_projectors_apart(tiny, cache):
     runs = {name: assembled(tiny(f"spark + {name}"), cache) for name in ("repa", "irepa")}
     for name in runs:
-        assert [CATALOG.levers[name]().witness(built) for built in runs.values()] == [name == other for other in runs]
+        assert [CATALOG.levers[name]().witness(built) for built in runs.values()] == [
+            name == other for other in runs
+        ]
 
 
 def test_costs_are_small_and_end_with_the_term(tiny):

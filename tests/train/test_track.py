@@ -1,4 +1,5 @@
-"""Trackers hear what the record says, grouped; are refused before training if they cannot be had; and touch nothing."""
+"""Trackers hear what the record says, grouped; are refused before training if they cannot be had;
+and touch nothing."""
 
 import importlib.util
 import json
@@ -82,12 +83,18 @@ def out(plain, tmp_path, monkeypatch):
 
 
 def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, plain, tiny, out):
-    result = perform(order(tiny(), out), lambda text: None, tracking(("tensorboard", "wandb"), PLACE))
+    result = perform(
+        order(tiny(), out), lambda text: None, tracking(("tensorboard", "wandb"), PLACE)
+    )
     assert result["weights_sha256"] == plain[1]["weights_sha256"]
-    record = [json.loads(line) for line in (out / result["key"] / "record.jsonl").read_text().splitlines()]
+    record = [
+        json.loads(line) for line in (out / result["key"] / "record.jsonl").read_text().splitlines()
+    ]
     (writer,) = Writer.made
     assert writer.closed and writer.purge_step is None and result["key"] in writer.text
-    assert writer.path == str(out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / f"seed-3-{result['key'][:8]}")
+    assert writer.path == str(
+        out / "tensorboard" / "study-1_a" / "spark_+_muon(lr=1)" / f"seed-3-{result['key'][:8]}"
+    )
     assert [(value, step) for name, value, step in writer.points if name == "train/loss"] == [
         (line["loss"], line["images"]) for line in record
     ]
@@ -99,21 +106,29 @@ def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, pl
     )
     assert told["given"]["id"] == result["key"] and told["given"]["config"]["seed"] == 3
     assert [line["train/loss"] for line in told["lines"]] == [line["loss"] for line in record]
-    assert {f"loss/{name}": value for name, value in record[-1]["parts"].items()}.items() <= told["lines"][-1].items()
+    assert {f"loss/{name}": value for name, value in record[-1]["parts"].items()}.items() <= told[
+        "lines"
+    ][-1].items()
 
 
 def test_the_held_out_curve_is_told_once(packages, tiny, out):
     def curve(built, folder, state):
         def look(seen):
             with (folder.path / "curve.jsonl").open("a") as stream:
-                stream.write(json.dumps({"images": seen.state.images, "validation_loss": 0.5}) + "\n")
+                stream.write(
+                    json.dumps({"images": seen.state.images, "validation_loss": 0.5}) + "\n"
+                )
 
         return [look]
 
-    result = perform(order(tiny(), out), lambda text: None, together(curve, tracking(("tensorboard",), PLACE)))
+    result = perform(
+        order(tiny(), out), lambda text: None, together(curve, tracking(("tensorboard",), PLACE))
+    )
     told = [step for name, _, step in Writer.made[0].points if name == "held_out/validation_loss"]
     lines = (out / result["key"] / "curve.jsonl").read_text().splitlines()
-    assert told == [json.loads(line)["images"] for line in lines] and len(told) == len(set(told)) > 1
+    assert (
+        told == [json.loads(line)["images"] for line in lines] and len(told) == len(set(told)) > 1
+    )
 
 
 def test_previews_are_shown_once(packages, tiny, out):
@@ -121,19 +136,27 @@ def test_previews_are_shown_once(packages, tiny, out):
 
     plan = PreviewPlan(("a red circle", "a blue ring"), 16)
     result = perform(
-        order(tiny(), out), lambda text: None, together(previewing(plan), tracking(("tensorboard", "wandb"), PLACE))
+        order(tiny(), out),
+        lambda text: None,
+        together(previewing(plan), tracking(("tensorboard", "wandb"), PLACE)),
     )
     sheets = sorted((out / result["key"] / "previews").iterdir())
     assert int(sheets[-1].stem) == tiny().budget.images
     (writer,) = Writer.made
     assert [step for _, _, step, _ in writer.pictures] == [int(path.stem) for path in sheets]
-    assert {(name, shape[2], form) for name, shape, _, form in writer.pictures} == {("previews", 3, "HWC")}
+    assert {(name, shape[2], form) for name, shape, _, form in writer.pictures} == {
+        ("previews", 3, "HWC")
+    }
     told = json.loads((out / "wandb.json").read_text())
-    assert [line["previews"]["picture"] for line in told["lines"] if "previews" in line] == list(map(str, sheets))
+    assert [line["previews"]["picture"] for line in told["lines"] if "previews" in line] == list(
+        map(str, sheets)
+    )
     assert told["given"]["reinit"] == "create_new"
 
 
-def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(packages, plain, tiny, out, monkeypatch, capsys):
+def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(
+    packages, plain, tiny, out, monkeypatch, capsys
+):
     monkeypatch.setenv("FAKE_WANDB", "breaks")
     result = perform(order(tiny(), out), lambda text: None, tracking(("wandb",), PLACE))
     assert result["weights_sha256"] == plain[1]["weights_sha256"]
@@ -173,4 +196,7 @@ def test_the_real_tensorboard_reads_what_was_written(tiny, out):
     found.Reload()
     assert found.Scalars("train/loss")[-1].step == tiny().budget.images
     with Image.open(out / result["key"] / "previews" / f"{tiny().budget.images:012d}.png") as sheet:
-        assert (found.Images("previews")[-1].width, found.Images("previews")[-1].height) == sheet.size
+        assert (
+            found.Images("previews")[-1].width,
+            found.Images("previews")[-1].height,
+        ) == sheet.size

@@ -1,4 +1,5 @@
-"""Risk (b): unlike levers, a user's own term and two stages go through phrase, diff, key, build and resume together."""
+"""Risk (b): unlike levers, a user's own term and two stages go through phrase, diff, key, build and
+resume together."""
 
 import pytest
 
@@ -45,7 +46,10 @@ class UseSmooth(Lever):
     def witness(self, built):
         return "smooth" in built.step.terms
 '''
-PHRASE = "spark + muon + tread + smooth(strength=0.2) + synthetic_then_real(until=0.5) + sft_stage(start=0.8, count=16)"
+PHRASE = (
+    "spark + muon + tread + smooth(strength=0.2) + synthetic_then_real(until=0.5) +"
+    " sft_stage(start=0.8, count=16)"
+)
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Builds every shipped part with one deterministic command: train, store, load back, measure, write the card.
+"""Builds every shipped part with one deterministic command: train, store, load back, measure, write
+the card.
 
     python -m tools.assets [OUT] [--only codec] [--steps 3] [--processes 2]
 
-Trains on the "assets" split, measures on "validation".  Every part is trained by one thread, whatever the machine has:
-the same code on the same kind of processor gives the same sha256.  Two processes build two parts side by side; the
-codecs take longest.
+Trains on the "assets" split, measures on "validation".  Every part is trained by one thread,
+whatever the machine has: the same code on the same kind of processor gives the same sha256.  Two
+processes build two parts side by side; the codecs take longest.
 """
 
 from __future__ import annotations
@@ -69,14 +70,16 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "codec": Part(
-        f"AutoencoderKL, stride 4, {CHANNELS} channels; latents are normalised per channel, with no scale beside them",
+        f"AutoencoderKL, stride 4, {CHANNELS} channels; latents are normalised per channel, with no"
+        " scale beside them",
         CODEC,
         fit_codec,
         load_codec,
         measure_codec,
     ),
     "text": Part(
-        "contextual embeddings of the world's captions; every token carries its object's attributes",
+        "contextual embeddings of the world's captions; every token carries its object's"
+        " attributes",
         TEXT,
         fit_text,
         load_text,
@@ -90,48 +93,50 @@ PARTS: dict[str, Part] = {
         measure_judge,
     ),
     "judge_second": Part(
-        "what stands at each of the nine places, by another architecture from other scenes; checks 'judge', never trains a "
-        "model; it reads the shipped 'codec' while it is fitted",
+        "what stands at each of the nine places, by another architecture from other scenes; checks"
+        " 'judge', never trains a model; it reads the shipped 'codec' while it is fitted",
         SECOND_JUDGE,
         fit_second_judge,
         load_second_judge,
         measure_judge,
     ),
     "features": Part(
-        "features for distances between sets of pictures; neither the teacher nor the attribute judge",
+        "features for distances between sets of pictures; neither the teacher nor the attribute"
+        " judge",
         FEATURES,
         fit_features,
         load_features,
         measure_features,
     ),
     "teacher": Part(
-        "patch tokens for the alignment levers; learned to see on procedural outlines and patterns that the world does not "
-        "have, and by repainting the world's pictures; knows no attribute and no caption of the world; never used by a "
-        "metric",
+        "patch tokens for the alignment levers; learned to see on procedural outlines and patterns"
+        " that the world does not have, and by repainting the world's pictures; knows no attribute"
+        " and no caption of the world; never used by a metric",
         TEACHER,
         fit_teacher,
         load_teacher,
         measure_teacher,
     ),
     "teacher_supervised": Part(
-        "patch tokens for the alignment levers, learned from the world's own attributes, which the judges ask for; never "
-        "used by a metric",
+        "patch tokens for the alignment levers, learned from the world's own attributes, which the"
+        " judges ask for; never used by a metric",
         SUPERVISED,
         fit_supervised_teacher,
         partial(load_teacher, "teacher_supervised"),
         measure_teacher,
     ),
     "score": Part(
-        "whether a picture and a caption belong together; reads the shipped 'teacher', which was told nothing of the "
-        "world, and 'text'; learned from the world's captions what words mean; filters data, never judges a model",
+        "whether a picture and a caption belong together; reads the shipped 'teacher', which was"
+        " told nothing of the world, and 'text'; learned from the world's captions what words mean;"
+        " filters data, never judges a model",
         SCORE,
         fit_score,
         load_score,
         measure_score,
     ),
     "captioner": Part(
-        "captions of the world's pictures in four styles, from pixels alone; learned from captions, told no attribute; "
-        "recaptions data, never judges a model",
+        "captions of the world's pictures in four styles, from pixels alone; learned from captions,"
+        " told no attribute; recaptions data, never judges a model",
         CAPTIONER,
         fit_captioner,
         load_captioner,
@@ -162,7 +167,8 @@ def build(
     measured_on: int = 1000,
     processes: int = 1,
 ) -> dict[str, dict[str, Any]]:
-    """Build the parts into `out` and return their cards by name.  `steps` shortens every training (for tests)."""
+    """Build the parts into `out` and return their cards by name.  `steps` shortens every training
+    (for tests)."""
     names = list(PARTS) if only is None else list(only)
     unknown = sorted(set(names) - set(PARTS))
     if unknown:
@@ -174,7 +180,10 @@ def build(
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(processes, mp_context=context) as pool:
         lines = manager.Queue()
-        parts = {name: pool.submit(_build_one, name, out, lines.put, steps, measured_on) for name in names}
+        parts = {
+            name: pool.submit(_build_one, name, out, lines.put, steps, measured_on)
+            for name in names
+        }
         while not (all(part.done() for part in parts.values()) and lines.empty()):
             try:
                 progress(lines.get(timeout=0.2))
@@ -183,7 +192,9 @@ def build(
         return {name: part.result() for name, part in parts.items()}
 
 
-def _build_one(name: str, out: Path, progress: Progress, steps: int | None, measured_on: int) -> dict[str, Any]:
+def _build_one(
+    name: str, out: Path, progress: Progress, steps: int | None, measured_on: int
+) -> dict[str, Any]:
     """One part, by one thread: sums in another order would give other weights."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -220,15 +231,24 @@ def _train_and_store(
     }
     write_atomic(out / f"{name}.safetensors", data)
     _write_card(out, card)
-    # What ships is measured, not what was in memory: rounded to fp16, read back by the public loader.
-    card["quality"] = {"split": "validation", "scenes": measured_on, **part.measure(part.load(folder=out), measured_on)}
+    # What ships is measured, not what was in memory: rounded to fp16, read back by the public
+    # loader.
+    card["quality"] = {
+        "split": "validation",
+        "scenes": measured_on,
+        **part.measure(part.load(folder=out), measured_on),
+    }
     _write_card(out, card)
-    progress(f"{name}: {card['parameters']:,} parameters, {card['bytes'] / 1e6:.2f} MB, {card['quality']}")
+    progress(
+        f"{name}: {card['parameters']:,} parameters, {card['bytes'] / 1e6:.2f} MB,"
+        f" {card['quality']}"
+    )
     return card
 
 
 def _stored(network: nn.Module) -> dict[str, torch.Tensor]:
-    """Floats as fp16, the rest as they are; contiguous, because channels_last is no part of a file."""
+    """Floats as fp16, the rest as they are; contiguous, because channels_last is no part of a
+    file."""
     return {
         name: (value.half() if value.is_floating_point() else value).contiguous()
         for name, value in network.state_dict().items()
@@ -241,7 +261,13 @@ def _write_card(out: Path, card: dict[str, Any]) -> None:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Build the shipped frozen parts.")
-    parser.add_argument("out", nargs="?", type=Path, default=Path("fulcrum/networks/assets"), help="folder to write to")
+    parser.add_argument(
+        "out",
+        nargs="?",
+        type=Path,
+        default=Path("fulcrum/networks/assets"),
+        help="folder to write to",
+    )
     parser.add_argument("--only", action="append", choices=list(PARTS))
     parser.add_argument("--steps", type=int, help="shorten every training (for a trial)")
     parser.add_argument("--processes", type=int, default=1, help="parts built side by side")

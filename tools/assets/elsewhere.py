@@ -1,8 +1,11 @@
-"""Pictures that are not the world's: outlines and patterns in any colours over any ground, with what covers each cell.
+"""Pictures that are not the world's: outlines and patterns in any colours over any ground, with
+what covers each cell.
 
-The default teacher learns to see from them, as the published teachers learned from other pictures than a run's.
+The default teacher learns to see from them, as the published teachers learned from other pictures
+than a run's.
 
-B pictures, O = 4 objects at most, S side, N cells, M = 10 x 10 points of a thing's own plane, A colour anchors
+B pictures, O = 4 objects at most, S side, N cells, M = 10 x 10 points of a thing's own plane, A
+colour anchors
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ class Elsewhere:
         self.side = side
         self.outlines, planes = o.outlines()
         self.patterns, spread = p.patterns()
-        self.planes, self.spread = torch.from_numpy(planes)[:, None], torch.from_numpy(spread)[:, None]
+        self.planes, self.spread = (
+            torch.from_numpy(planes)[:, None],
+            torch.from_numpy(spread)[:, None],
+        )
         line = (torch.arange(MAP) + 0.5) / MAP * 2 * VIEW - VIEW
         self.points = torch.stack(torch.meshgrid(line, line, indexing="xy"), -1)  # (10, 10, 2) x, y
 
@@ -68,7 +74,9 @@ class Elsewhere:
         clean, tone, strength = self._picture(things, generator)
         near, whose, offset = self._nearest(things)
         many = len(things.outline)
-        mask, inside = self._cover(things, self.points.expand(many, MAP, MAP, 2), torch.full((many,), 2 * VIEW / MAP))
+        mask, inside = self._cover(
+            things, self.points.expand(many, MAP, MAP, 2), torch.full((many,), 2 * VIEW / MAP)
+        )
         inside = inside * mask * strength[:, None, None]
         return Lesson(
             clean=clean,
@@ -76,7 +84,9 @@ class Elsewhere:
             pattern=things.pattern[whose],
             strength=strength[whose],
             tone=tone[whose],
-            radius=(2 * (things.radius / RADIUS[0]).log() / math.log(RADIUS[1] / RADIUS[0]) - 1)[whose],
+            radius=(2 * (things.radius / RADIUS[0]).log() / math.log(RADIUS[1] / RADIUS[0]) - 1)[
+                whose
+            ],
             offset=offset,
             mask=mask.flatten(1)[whose],
             inside=inside.flatten(1)[whose],
@@ -92,7 +102,11 @@ class Elsewhere:
         radius = RADIUS[0] * (RADIUS[1] / RADIUS[0]) ** uniform(many)
         # distinct squares of a 3 x 3 layout, moved about: things seldom hide each other
         place = uniform(rows, 9).argsort(1)[:, :OBJECTS]
-        middle = torch.stack([place % 3, place // 3], -1).float() + 0.5 + 0.5 * (uniform(rows, OBJECTS, 2) - 0.5)
+        middle = (
+            torch.stack([place % 3, place // 3], -1).float()
+            + 0.5
+            + 0.5 * (uniform(rows, OBJECTS, 2) - 0.5)
+        )
         there = torch.arange(OBJECTS) < 2 + (uniform(rows, 1) * (OBJECTS - 1)).long()
         turn, stretch = TURN * (2 * uniform(many) - 1), STRETCH * (2 * uniform(many) - 1)
         shear = 0.2 * (uniform(many) - 0.5)
@@ -100,12 +114,24 @@ class Elsewhere:
         down = torch.stack([-turn.sin() + shear, turn.cos() * (-stretch).exp()], -1)
         phase, zoom = 0.4 * (uniform(many, 2) - 0.5), 0.85 + 0.4 * uniform(many)
         affine = torch.stack([across, down], 1)
-        return Things(outline, pattern, radius, middle.reshape(many, 2) * self.side / 3, there, affine, phase, zoom)
+        return Things(
+            outline,
+            pattern,
+            radius,
+            middle.reshape(many, 2) * self.side / 3,
+            there,
+            affine,
+            phase,
+            zoom,
+        )
 
     def _cover(self, things: Things, points: Tensor, pixel: Tensor) -> tuple[Tensor, Tensor]:
-        """Cover of the outline and of the second tone at points in radii (BO, h, w, 2); a pixel is so many radii (BO,)."""
+        """Cover of the outline and of the second tone at points in radii (BO, h, w, 2); a pixel is
+        so many radii (BO,)."""
         own = torch.einsum("bij,bhwj->bhwi", things.affine, points)
-        far = F.grid_sample(self.planes[things.outline], own / o.SPAN, align_corners=False, padding_mode="border")[:, 0]
+        far = F.grid_sample(
+            self.planes[things.outline], own / o.SPAN, align_corners=False, padding_mode="border"
+        )[:, 0]
         zoom, pixel = things.zoom[:, None, None], pixel[:, None, None]
         deep = F.grid_sample(
             self.spread[things.pattern],
@@ -116,17 +142,21 @@ class Elsewhere:
         return (0.5 - far / pixel).clamp(0, 1), (0.5 - deep / (pixel * zoom)).clamp(0, 1)
 
     def _picture(self, things: Things, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The picture (B, 3, S, S) in [-1, 1], each thing's first tone (BO, 3) and the second's distance from it (BO,)."""
+        """The picture (B, 3, S, S) in [-1, 1], each thing's first tone (BO, 3) and the second's
+        distance from it (BO,)."""
         rows, many = len(things.there), len(things.outline)
         steps = torch.arange(self.side) + 0.5
         grid = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1)  # (S, S, 2)
-        away = (grid - things.middle[:, None, None]) / things.radius[:, None, None, None]  # (BO, S, S, 2), radii
+        # (BO, S, S, 2), radii
+        away = (grid - things.middle[:, None, None]) / things.radius[:, None, None, None]
         cover, second = self._cover(things, away, 1 / things.radius)
         canvas = self._ground(rows, generator)
         tone, other = self._tones(canvas, many, generator)
-        paint = tone[:, :, None, None] + second[:, None] * (other - tone)[:, :, None, None]  # (BO, 3, S, S)
+        # (BO, 3, S, S)
+        paint = tone[:, :, None, None] + second[:, None] * (other - tone)[:, :, None, None]
         light = 0.35 * (torch.rand(rows, 2, generator=generator) - 0.5) * 2
-        light = light * (torch.rand(rows, 1, generator=generator) < 0.6)  # most pictures are lit from a side
+        # most pictures are lit from a side
+        light = light * (torch.rand(rows, 1, generator=generator) < 0.6)
         facing = (away * light.repeat_interleave(OBJECTS, 0)[:, None, None]).sum(-1)  # (BO, S, S)
         paint = paint * (1 + 0.7 * facing)[:, None].clamp(0.5, 1.5)
         lit = (light.norm(dim=-1) > 0).repeat_interleave(OBJECTS)[:, None, None]
@@ -139,25 +169,37 @@ class Elsewhere:
         return self._photograph(canvas, light, generator) * 2 - 1, tone, (other - tone).norm(dim=-1)
 
     def _nearest(self, things: Things) -> tuple[Tensor, Tensor, Tensor]:
-        """For each cell (B, N): how far the nearest thing is (below 1: covers the cell), which, and the way (B, N, 2)."""
+        """For each cell (B, N): how far the nearest thing is (below 1: covers the cell), which, and
+        the way (B, N, 2)."""
         rows = len(things.there)
         cell = (torch.arange(self.side // PATCH) + 0.5) * PATCH
-        cells = torch.stack(torch.meshgrid(cell, cell, indexing="xy"), -1).reshape(-1, 2)  # (N, 2) x, y, row by row
-        way = (things.middle.view(rows, OBJECTS, 1, 2) - cells) / things.radius.view(rows, OBJECTS, 1, 1)  # (B, O, N, 2)
+        # (N, 2) x, y, row by row
+        cells = torch.stack(torch.meshgrid(cell, cell, indexing="xy"), -1).reshape(-1, 2)
+        # (B, O, N, 2)
+        way = (things.middle.view(rows, OBJECTS, 1, 2) - cells) / things.radius.view(
+            rows, OBJECTS, 1, 1
+        )
         far = way.norm(dim=-1) - (0.35 * PATCH / things.radius).view(rows, OBJECTS, 1)
         near, who = far.masked_fill(~things.there[..., None], math.inf).min(1)
         offset = way.gather(1, who[:, None, :, None].expand(-1, 1, -1, 2))[:, 0]
         return near, who + torch.arange(rows)[:, None] * OBJECTS, offset
 
-    def _tones(self, ground: Tensor, many: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Two tones for each thing (BO, 3); the second is darker, lighter, or on the way to any other colour."""
+    def _tones(
+        self, ground: Tensor, many: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Two tones for each thing (BO, 3); the second is darker, lighter, or on the way to any
+        other colour."""
         behind = F.adaptive_avg_pool2d(ground, 1).flatten(1).repeat_interleave(OBJECTS, 0)
         tone, spare = self._colours(many, generator), self._colours(many, generator)
-        closer = (tone - behind).norm(dim=-1, keepdim=True) < (spare - behind).norm(dim=-1, keepdim=True)
+        closer = (tone - behind).norm(dim=-1, keepdim=True) < (spare - behind).norm(
+            dim=-1, keepdim=True
+        )
         tone = torch.where(closer, spare, tone)  # of two colours the one that stands out
         kind, share = (torch.rand(many, 1, generator=generator) for _ in range(2))
         any_other = torch.where(kind < 0.7, torch.ones(()), self._colours(many, generator))
-        return tone, tone + (0.25 + 0.75 * share) * (torch.where(kind < 0.4, torch.zeros(()), any_other) - tone)
+        return tone, tone + (0.25 + 0.75 * share) * (
+            torch.where(kind < 0.4, torch.zeros(()), any_other) - tone
+        )
 
     def _colours(self, rows: int, generator: torch.Generator) -> Tensor:
         """Any colour of the cube, half of them drawn apart from grey."""
@@ -167,9 +209,11 @@ class Elsewhere:
         return torch.where(torch.rand(rows, 1, generator=generator) < 0.5, vivid, rgb)
 
     def _ground(self, rows: int, generator: torch.Generator) -> Tensor:
-        """Two colours mixed by a smooth random field, sharpened by chance: plain, fading, split, blotched."""
+        """Two colours mixed by a smooth random field, sharpened by chance: plain, fading, split,
+        blotched."""
         one, two = (self._colours(rows, generator) for _ in range(2))
-        one, two = (0.5 * c + 0.5 * c.mean(1, keepdim=True) for c in (one, two))  # paler than things
+        # paler than things
+        one, two = (0.5 * c + 0.5 * c.mean(1, keepdim=True) for c in (one, two))
         level = torch.rand(rows, 1, 1, 1, generator=generator)
         fields = []
         for knots in (2, 3, 6):
@@ -179,7 +223,9 @@ class Elsewhere:
         field = torch.where(pick == 0, fields[0], torch.where(pick == 1, fields[1], fields[2]))
         sharp = 0.5 * 30.0 ** torch.rand(rows, 1, 1, 1, generator=generator)
         mixed = torch.sigmoid(field * sharp + 2 * level - 1)
-        mixed = torch.where(torch.rand(rows, 1, 1, 1, generator=generator) < 0.25, torch.zeros(()), mixed)
+        mixed = torch.where(
+            torch.rand(rows, 1, 1, 1, generator=generator) < 0.25, torch.zeros(()), mixed
+        )
         return one[:, :, None, None] + mixed * (two - one)[:, :, None, None]
 
     def _photograph(self, canvas: Tensor, light: Tensor, generator: torch.Generator) -> Tensor:
@@ -187,11 +233,15 @@ class Elsewhere:
         rows = len(canvas)
         some = torch.rand(rows, 3, 1, 1, 1, generator=generator) < 0.5
         soft = F.avg_pool2d(F.pad(canvas, (1, 1, 1, 1), mode="replicate"), 3, 1)
-        canvas = canvas + some[:, 0] * 0.5 * torch.rand(rows, 1, 1, 1, generator=generator) * (soft - canvas)
+        canvas = canvas + some[:, 0] * 0.5 * torch.rand(rows, 1, 1, 1, generator=generator) * (
+            soft - canvas
+        )
         across = torch.linspace(-1, 1, self.side)
         lit = 1 + light[:, :1, None] * across + light[:, 1:, None] * across[:, None]
         cast = 1 + 0.14 * (torch.rand(rows, 3, 1, 1, generator=generator) - 0.5)
-        canvas = canvas * torch.where(some[:, 1], cast * lit[:, None].clamp(0.5, 1.5), torch.ones(()))
+        canvas = canvas * torch.where(
+            some[:, 1], cast * lit[:, None].clamp(0.5, 1.5), torch.ones(())
+        )
         grain = (
             0.05
             * torch.rand(rows, 1, 1, 1, generator=generator)

@@ -1,4 +1,5 @@
-"""Trains and measures the captioner: the next word of captions in four styles, given the picture, in both domains.
+"""Trains and measures the captioner: the next word of captions in four styles, given the picture,
+in both domains.
 
 Nothing but pictures and their captions is learned from: no attribute is asked for.
 
@@ -48,28 +49,38 @@ def tags(drawn: Scenes) -> list[str]:
             )
             objects.append(f"{size} {texture} {colour} {shape}")
         ground = [v.BACKGROUND_COLOURS[c] for c in drawn.background_colour[row].tolist() if c >= 0]
-        how = {"plain": "plain {}", "gradient": "{} fades to {}", "horizon": "{} above {}", "striped": "striped {} and {}"}
+        how = {
+            "plain": "plain {}",
+            "gradient": "{} fades to {}",
+            "horizon": "{} above {}",
+            "striped": "striped {} and {}",
+        }
         kind = how[v.BACKGROUNDS[int(drawn.background[row])]].format(*ground)
         texts.append(", ".join([*objects, f"{kind} background"]))
     return texts
 
 
-def fit_captioner(effort: Effort = EFFORT, progress: Progress = print) -> tuple[WorldCaptioner, dict[str, Any]]:
-    """Two rounds: the second begins from what the first would ship, rounded, with a seed of its own and a lower rate. Which
-    words belong to one object is learned last."""
+def fit_captioner(
+    effort: Effort = EFFORT, progress: Progress = print
+) -> tuple[WorldCaptioner, dict[str, Any]]:
+    """Two rounds: the second begins from what the first would ship, rounded, with a seed of its own
+    and a lower rate. Which words belong to one object is learned last."""
     pool = pictures("assets", min(SCENES, 64 * effort.steps), start=FIRST)
     torch.manual_seed(effort.seed)
     captioner = WorldCaptioner(WORDS, STYLES)
     second = replace(SECOND, steps=min(SECOND.steps, effort.steps))
     seconds = fit("captioner", captioner, lesson(captioner, pool, effort.batch), effort, progress)
     captioner.half().float().requires_grad_(True)
-    seconds += fit("captioner again", captioner, lesson(captioner, pool, second.batch), second, progress)
+    seconds += fit(
+        "captioner again", captioner, lesson(captioner, pool, second.batch), second, progress
+    )
     facts = {**asdict(effort), "again": asdict(second), "scenes": SCENES, "first_scene": FIRST}
     return captioner, {**facts, "seconds": round(seconds, 1)}
 
 
 def lesson(captioner: WorldCaptioner, pool: Pictures, batch: int) -> Loss:
-    """The loss of a step: each picture is told twice, once at length, once in another wording or style."""
+    """The loss of a step: each picture is told twice, once at length, once in another wording or
+    style."""
     told = _told(captioner, pool.scenes)  # (wordings, n, L)
 
     def loss(step: int, generator: torch.Generator) -> Tensor:
@@ -84,7 +95,9 @@ def lesson(captioner: WorldCaptioner, pool: Pictures, batch: int) -> Loss:
         for rows in order.chunk(PARTS):
             part = ids[rows, : int((ids[rows] != PAD).sum(1).max())]
             logits = captioner(seen[rows % batch], part[:, :-1])
-            total = total + F.cross_entropy(logits.flatten(0, 1), part[:, 1:].flatten(), ignore_index=PAD, reduction="sum")
+            total = total + F.cross_entropy(
+                logits.flatten(0, 1), part[:, 1:].flatten(), ignore_index=PAD, reduction="sum"
+            )
             count += int((part[:, 1:] != PAD).sum())
         return total / count
 
@@ -94,8 +107,13 @@ def lesson(captioner: WorldCaptioner, pool: Pictures, batch: int) -> Loss:
 def _told(captioner: WorldCaptioner, drawn: Scenes) -> Tensor:
     """(5, n, L) uint8: two wordings at length, and one in each other style."""
     again = drawn.index + 2**40
-    worded = [("long", captions(drawn, "long").texts), ("long", captions(drawn, "long", again).texts)]
-    worded += [(style, captions(drawn, style).texts) for style in ("medium", "short")] + [("tags", tags(drawn))]
+    worded = [
+        ("long", captions(drawn, "long").texts),
+        ("long", captions(drawn, "long", again).texts),
+    ]
+    worded += [(style, captions(drawn, style).texts) for style in ("medium", "short")] + [
+        ("tags", tags(drawn))
+    ]
     told = torch.full((len(worded), len(drawn), max(STYLES.values()) + 2), PAD, dtype=torch.uint8)
     for part, (style, texts) in enumerate(worded):
         for row, text in enumerate(texts):
@@ -105,13 +123,21 @@ def _told(captioner: WorldCaptioner, drawn: Scenes) -> Tensor:
 
 
 def measure_captioner(captioner: WorldCaptioner, count: int = 1000) -> dict[str, Any]:
-    """What its captions of held-out pictures tell, against the scenes: shares of pictures, by domain and style."""
+    """What its captions of held-out pictures tell, against the scenes: shares of pictures, by
+    domain and style."""
     drawn = scenes("validation", np.arange(count, dtype=np.int64))
     pool = pictures("validation", count)
     dice = word_dice(drawn.index, "long")
-    quality: dict[str, Any] = {"marks": "shares of pictures; drawn: words drawn by their probability, not the likeliest"}
+    quality: dict[str, Any] = {
+        "marks": "shares of pictures; drawn: words drawn by their probability, not the likeliest"
+    }
     for domain, images in zip(DOMAINS, pool.images, strict=True):
-        quality[domain] = {style: marks(captioner.write(images, style), drawn) for style in ("long", "medium", "tags")}
+        quality[domain] = {
+            style: marks(captioner.write(images, style), drawn)
+            for style in ("long", "medium", "tags")
+        }
         quality[domain]["long, drawn"] = marks(captioner.write(images, "long", dice), drawn)
-        quality[domain]["short"] = {"mentions_right": mentions_right(captioner.write(images, "short"), drawn)}
+        quality[domain]["short"] = {
+            "mentions_right": mentions_right(captioner.write(images, "short"), drawn)
+        }
     return quality

@@ -1,7 +1,9 @@
-"""Trains the default teacher, which is told nothing of the world: it learns to see elsewhere, and repaints the world.
+"""Trains the default teacher, which is told nothing of the world: it learns to see elsewhere, and
+repaints the world.
 
-Elsewhere (procedural outlines and patterns that the world does not have) it says of each 4 x 4 cell what covers it.  Of
-the world it sees pictures alone, noised and with cells hidden, and paints what was there: no attribute and no caption.
+Elsewhere (procedural outlines and patterns that the world does not have) it says of each 4 x 4 cell
+what covers it.  Of the world it sees pictures alone, noised and with cells hidden, and paints what
+was there: no attribute and no caption.
 
 B pictures, N cells, M points of a thing's own plane, E token width
 """
@@ -36,13 +38,15 @@ WEIGHTS = {
     "elsewhere": 2.0,  # painting, squared error
     "world": 2.0,
 }
-TONES = torch.cartesian_prod(*[torch.linspace(0, 1, 4)] * 3)  # (64, 3) a lattice: linear maps of three numbers name few
+# (64, 3) a lattice: linear maps of three numbers name few
+TONES = torch.cartesian_prod(*[torch.linspace(0, 1, 4)] * 3)
 SPREAD = 0.20  # how near a colour must be to a point of the lattice to count as it
 SIZES, NEAR = torch.linspace(-1, 1, 9), 0.15
 
 
 class Lessons(nn.Module):
-    """What the default teacher learns from; thrown away afterwards.  Linear, so that tokens must say it plainly."""
+    """What the default teacher learns from; thrown away afterwards.  Linear, so that tokens must
+    say it plainly."""
 
     def __init__(self, teacher: Teacher, outlines: int, patterns: int) -> None:
         super().__init__()
@@ -59,24 +63,35 @@ class Lessons(nn.Module):
             "offset": 2,
             "paint": 3 * PATCH * PATCH,
         }
-        self.heads = nn.ModuleDict({name: nn.Linear(teacher.width, count) for name, count in sizes.items()})
+        self.heads = nn.ModuleDict(
+            {name: nn.Linear(teacher.width, count) for name, count in sizes.items()}
+        )
 
     def forward(self, noisy: Tensor, lesson: Lesson, hidden: Tensor, world: Tensor) -> Tensor:
         """`noisy` is the lesson's picture disturbed, `hidden` the world's pictures disturbed."""
-        tokens, of_world = self.teacher(torch.cat([noisy, hidden])).split([len(noisy), len(hidden)])  # (B, N, E) each
+        # (B, N, E) each
+        tokens, of_world = self.teacher(torch.cat([noisy, hidden])).split([len(noisy), len(hidden)])
         covered = lesson.outline >= 0
         h = tokens[covered]
         clear = lesson.strength[covered].clamp(max=0.6)
         kind = F.cross_entropy(self.heads["pattern"](h), lesson.pattern[covered], reduction="none")
         errors = {
-            "there": F.binary_cross_entropy_with_logits(self.heads["there"](tokens)[..., 0], covered.float()),
+            "there": F.binary_cross_entropy_with_logits(
+                self.heads["there"](tokens)[..., 0], covered.float()
+            ),
             "outline": F.cross_entropy(self.heads["outline"](h), lesson.outline[covered]),
             "pattern": (kind * clear).sum() / clear.sum(),  # a faint one cannot be told
             "mask": F.mse_loss(self.heads["mask"](h), lesson.mask[covered]),
             "inside": F.mse_loss(self.heads["inside"](h), lesson.inside[covered]),
-            "colour": F.cross_entropy(self.heads["colour"](h), nearness(lesson.tone[covered], TONES, SPREAD))
-            + 4 * F.mse_loss(self.heads["tone"](h), lesson.tone[covered]),
-            "size": F.cross_entropy(self.heads["size"](h), nearness(lesson.radius[covered, None], SIZES[:, None], NEAR)),
+            "colour": (
+                F.cross_entropy(
+                    self.heads["colour"](h), nearness(lesson.tone[covered], TONES, SPREAD)
+                )
+                + 4 * F.mse_loss(self.heads["tone"](h), lesson.tone[covered])
+            ),
+            "size": F.cross_entropy(
+                self.heads["size"](h), nearness(lesson.radius[covered, None], SIZES[:, None], NEAR)
+            ),
             "offset": F.mse_loss(self.heads["offset"](h), lesson.offset[covered]),
             "elsewhere": F.mse_loss(self.heads["paint"](tokens), patches(lesson.clean)),
             "world": F.mse_loss(self.heads["paint"](of_world), patches(world)),
@@ -85,7 +100,8 @@ class Lessons(nn.Module):
 
 
 def nearness(values: Tensor, points: Tensor, spread: float) -> Tensor:
-    """Soft classes: how much each value (n, d) belongs to each point (k, d), rows that sum to one."""
+    """Soft classes: how much each value (n, d) belongs to each point (k, d), rows that sum to
+    one."""
     return (-(values[:, None] - points).square().sum(-1) / (2 * spread**2)).softmax(-1)
 
 
@@ -108,9 +124,13 @@ def masked(pixels: Tensor, generator: torch.Generator) -> Tensor:
     return pixels * kept.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)
 
 
-def fit_teacher(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Teacher, dict[str, Any]]:
-    """Elsewhere and the world in every step; the world comes as bytes of pictures, without their scenes."""
-    pool = unlabelled("assets", min(SCENES, effort.steps * WORLD), start=FIRST)  # (n, 3, S, S) uint8
+def fit_teacher(
+    effort: Effort = EFFORT, progress: Progress = print
+) -> tuple[Teacher, dict[str, Any]]:
+    """Elsewhere and the world in every step; the world comes as bytes of pictures, without their
+    scenes."""
+    # (n, 3, S, S) uint8
+    pool = unlabelled("assets", min(SCENES, effort.steps * WORLD), start=FIRST)
     elsewhere = Elsewhere()
     torch.manual_seed(effort.seed)
     lessons = Lessons(Teacher(), len(elsewhere.outlines), len(elsewhere.patterns))
@@ -118,8 +138,18 @@ def fit_teacher(effort: Effort = EFFORT, progress: Progress = print) -> tuple[Te
     def loss(_: int, generator: torch.Generator) -> Tensor:
         lesson = elsewhere.draw(effort.batch, generator)
         world = to_unit(pool[torch.randint(len(pool), (WORLD,), generator=generator)])
-        return lessons(noised(lesson.clean, generator), lesson, masked(noised(world, generator), generator), world)  # type: ignore[no-any-return]
+        clean, hidden = noised(lesson.clean, generator), noised(world, generator)
+        return lessons(clean, lesson, masked(hidden, generator), world)  # type: ignore[no-any-return]
 
     seconds = fit("teacher", lessons, loss, effort, progress)
-    facts = {"outlines": len(elsewhere.outlines), "patterns": len(elsewhere.patterns), "world_batch": WORLD}
-    return lessons.teacher, {**asdict(effort), **facts, "scenes": SCENES, "seconds": round(seconds, 1)}
+    facts = {
+        "outlines": len(elsewhere.outlines),
+        "patterns": len(elsewhere.patterns),
+        "world_batch": WORLD,
+    }
+    return lessons.teacher, {
+        **asdict(effort),
+        **facts,
+        "scenes": SCENES,
+        "seconds": round(seconds, 1),
+    }

@@ -1,4 +1,5 @@
-"""Trains and measures the text encoder: every token must tell what its object is, and hidden words are guessed.
+"""Trains and measures the text encoder: every token must tell what its object is, and hidden words
+are guessed.
 
 B captions, L tokens, E width
 """
@@ -29,7 +30,11 @@ OBJECT = {
     "size": len(v.SIZES),
     "place": len(v.PLACES),
 }
-GROUND = {"background": len(v.BACKGROUNDS), "first": len(v.BACKGROUND_COLOURS), "second": len(v.BACKGROUND_COLOURS)}
+GROUND = {
+    "background": len(v.BACKGROUNDS),
+    "first": len(v.BACKGROUND_COLOURS),
+    "second": len(v.BACKGROUND_COLOURS),
+}
 SKIP = -100  # cross_entropy's "no question here"
 GUESSED = 4  # one row in four guesses hidden words
 NOISE = 1.0  # deviation of what is added to tokens before they are asked
@@ -41,11 +46,13 @@ class Lesson:
     """Captions as token ids, and per token what its owner is."""
 
     ids: Tensor  # (n, L) int64, PAD at the end
-    wanted: dict[str, Tensor]  # attribute -> (n, L) int64: class + 1, UNSAID, or SKIP (not its owner)
+    #: attribute -> (n, L) int64: class + 1, UNSAID, or SKIP (not its owner)
+    wanted: dict[str, Tensor]
 
 
 def lesson(drawn: Scenes, style: str) -> Lesson:
-    """All captions of one style.  What a style leaves out is UNSAID, so that the encoder does not make it up."""
+    """All captions of one style.  What a style leaves out is UNSAID, so that the encoder does not
+    make it up."""
     captioned, tokenizer = captions(drawn, style), Tokenizer(WORDS)
     ids = torch.full((len(drawn), MAX_TOKENS), PAD)
     wanted = {name: np.full((len(drawn), MAX_TOKENS), SKIP) for name in (*OBJECT, *GROUND)}
@@ -63,11 +70,14 @@ def lesson(drawn: Scenes, style: str) -> Lesson:
                 "size": style == "long",
             }
             for name in OBJECT:
-                wanted[name][row, 1 + mine] = getattr(drawn, name)[row, slot] + 1 if named[name] else UNSAID
+                wanted[name][row, 1 + mine] = (
+                    getattr(drawn, name)[row, slot] + 1 if named[name] else UNSAID
+                )
         behind = 1 + np.flatnonzero(owner == BACKGROUND)
         wanted["background"][row, behind] = drawn.background[row] + 1
         wanted["first"][row, behind] = drawn.background_colour[row, 0] + 1
-        wanted["second"][row, behind] = drawn.background_colour[row, 1] + 1  # -1 (none) becomes UNSAID
+        # -1 (none) becomes UNSAID
+        wanted["second"][row, behind] = drawn.background_colour[row, 1] + 1
     return Lesson(ids, {name: torch.from_numpy(values) for name, values in wanted.items()})
 
 
@@ -77,13 +87,18 @@ class Homework(nn.Module):
     def __init__(self, text: WorldText) -> None:
         super().__init__()
         self.text = text
-        self.heads = nn.ModuleDict({name: nn.Linear(text.width, count + 1) for name, count in {**OBJECT, **GROUND}.items()})
+        self.heads = nn.ModuleDict(
+            {name: nn.Linear(text.width, count + 1) for name, count in {**OBJECT, **GROUND}.items()}
+        )
         self.guess = nn.Linear(text.width, len(text.tokenizer))
 
-    def forward(self, ids: Tensor, wanted: dict[str, Tensor], hide: Tensor, noise: Tensor) -> Tensor:
+    def forward(
+        self, ids: Tensor, wanted: dict[str, Tensor], hide: Tensor, noise: Tensor
+    ) -> Tensor:
         """Attributes from whole captions (most of the rows), hidden words from the others.
 
-        The questions are read through noise: a token has unit variance to spend, and it goes to what its object is.
+        The questions are read through noise: a token has unit variance to spend, and it goes to
+        what its object is.
         """
         whole = len(ids) - len(ids) // GUESSED
         hide = hide & (ids != PAD) & (ids != START)
@@ -103,7 +118,9 @@ class Homework(nn.Module):
         return total
 
 
-def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[WorldText, dict[str, Any]]:
+def fit_text(
+    effort: Effort = EFFORT, progress: Progress = print
+) -> tuple[WorldText, dict[str, Any]]:
     """Long captions mostly, medium and short ones too: the caption levers use all of them."""
     drawn = scenes("assets", np.arange(FIRST, FIRST + min(SCENES, effort.steps * effort.batch)))
     lessons = {style: lesson(drawn, style) for style in STYLES}
@@ -135,13 +152,15 @@ def fit_text(effort: Effort = EFFORT, progress: Progress = print) -> tuple[World
 
 @torch.no_grad()
 def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
-    """Accuracy of a ridge probe that reads one token at a time, by style: fitted on one half, read on the other."""
+    """Accuracy of a ridge probe that reads one token at a time, by style: fitted on one half, read
+    on the other."""
     drawn = scenes("validation", np.arange(max(count, 2)))
     half = len(drawn) // 2
     quality: dict[str, Any] = {"probe": "ridge on single tokens, held-out captions"}
     for style in STYLES:
         asked = lesson(drawn, style)
-        tokens = torch.cat([text(ids, ids != PAD) for ids in torch.split(asked.ids, 256)])  # (n, L, E)
+        # (n, L, E)
+        tokens = torch.cat([text(ids, ids != PAD) for ids in torch.split(asked.ids, 256)])
         if style == "long":
             quality["explained"] = round(explained(tokens, asked), 4)
         tokens = F.pad(tokens, (0, 1), value=1.0)
@@ -154,7 +173,9 @@ def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
                 continue  # this style never says it
             a = tokens[fit_on].double()
             one_hot = F.one_hot(wanted[fit_on], {**OBJECT, **GROUND}[name] + 1).double()
-            probe = torch.linalg.solve(a.T @ a + torch.eye(a.shape[1], dtype=a.dtype), a.T @ one_hot)
+            probe = torch.linalg.solve(
+                a.T @ a + torch.eye(a.shape[1], dtype=a.dtype), a.T @ one_hot
+            )
             found_class = (tokens[read_on].double() @ probe).argmax(-1)
             right[name] = round((found_class == wanted[read_on]).double().mean().item(), 4)
         quality[style] = right
@@ -162,9 +183,12 @@ def measure_text(text: WorldText, count: int = 1000) -> dict[str, Any]:
 
 
 def explained(tokens: Tensor, asked: Lesson) -> float:
-    """Share of the variance of objects' tokens (n, L, E) that their object's attributes explain; the rest is wording."""
+    """Share of the variance of objects' tokens (n, L, E) that their object's attributes explain;
+    the rest is wording."""
     of_objects = asked.wanted["shape"] > UNSAID
-    answers = [F.one_hot(asked.wanted[name][of_objects], count + 1) for name, count in OBJECT.items()]
+    answers = [
+        F.one_hot(asked.wanted[name][of_objects], count + 1) for name, count in OBJECT.items()
+    ]
     a, b = F.pad(torch.cat(answers, 1), (0, 1), value=1).double(), tokens[of_objects].double()
     fitted = a @ torch.linalg.solve(a.T @ a + 1e-6 * torch.eye(a.shape[1], dtype=a.dtype), a.T @ b)
     return float(1 - (b - fitted).square().sum() / (b - b.mean(0)).square().sum())

@@ -1,8 +1,11 @@
-"""Outlines that the world does not have, as signed distances on a grid: what the default teacher learns to see by.
+"""Outlines that the world does not have, as signed distances on a grid: what the default teacher
+learns to see by.
 
-Letters, tools, polygons and random blobs.  None is one of the world's seven shapes (a test holds them against each other).
+Letters, tools, polygons and random blobs.  None is one of the world's seven shapes (a test holds
+them against each other).
 
-K outlines, G grid points along a side; an outline's own plane spans [-SPAN, SPAN], y down, one unit is its radius
+K outlines, G grid points along a side; an outline's own plane spans [-SPAN, SPAN], y down, one unit
+is its radius
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from numpy.typing import NDArray
 
 GRID, SPAN = 72, 1.9
 REACH = 1.25  # the farthest point of an outline, in radii
-AREA = 0.80 * math.pi  # and the largest area: an outline is as heavy to the eye as a disc of radius 0.9
+# and the largest area: an outline is as heavy to the eye as a disc of radius 0.9
+AREA = 0.80 * math.pi
 RANDOM = 20  # outlines of each random family
-TOO_NEAR = ("blob 0", "blob 4", "blob 7", "polygon 3", "polygon 18")  # random ones that one of the world's shapes covers
+# random ones that one of the world's shapes covers
+TOO_NEAR = ("blob 0", "blob 4", "blob 7", "polygon 3", "polygon 18")
 
 Plane = NDArray[np.float64]
 Ring = NDArray[np.float64]  # (n, 2) corners
@@ -37,7 +42,9 @@ def _points(text: str) -> Ring:
     return np.array([[float(number) for number in pair.split(",")] for pair in text.split()])
 
 
-def _arc(radius: float, first: float, last: float, x: float = 0.0, y: float = 0.0, corners: int = 20) -> Ring:
+def _arc(
+    radius: float, first: float, last: float, x: float = 0.0, y: float = 0.0, corners: int = 20
+) -> Ring:
     """Points of a circle between two angles in degrees (0 right, 90 down)."""
     turn = np.radians(np.linspace(first, last, corners))
     return np.stack([x + radius * np.cos(turn), y + radius * np.sin(turn)], 1)
@@ -82,8 +89,14 @@ def _polygons() -> dict[str, list[Ring]]:
         "moon": [join([_arc(1, -50, -310), _arc(0.85, -290, -70, 0.5)])],
         "moon back": [join([_arc(1, 130, -130), _arc(0.85, -110, 110, -0.5)])],
         "smile": [join([_arc(1, 0, 180), _arc(1.2, 146, 34, 0, -0.67)])],
-        "heart": [join([_arc(0.52, 180, 360, -0.5, -0.3), _arc(0.52, 180, 380, 0.5, -0.3), _points("0,1")])],
-        "spade": [join([_points("0,-1"), _arc(0.5, -30, 150, 0.48, 0.3), _arc(0.5, 30, 210, -0.48, 0.3)])],
+        "heart": [
+            join(
+                [_arc(0.52, 180, 360, -0.5, -0.3), _arc(0.52, 180, 380, 0.5, -0.3), _points("0,1")]
+            )
+        ],
+        "spade": [
+            join([_points("0,-1"), _arc(0.5, -30, 150, 0.48, 0.3), _arc(0.5, 30, 210, -0.48, 0.3)])
+        ],
         "drop": [join([_points("0,-1.3"), _arc(0.62, -30, 210, 0, 0.4)])],
         "arrow": [_points("-1,-.25 .1,-.25 .1,-.8 1,0 .1,.8 .1,.25 -1,.25")],
         "arrow up": [_points("0,-1 .8,-.1 .25,-.1 .25,1 -.25,1 -.25,-.1 -.8,-.1")],
@@ -168,7 +181,9 @@ def _fill(points: Plane, rings: list[Ring]) -> Plane:
 
 
 def _stroke(points: Plane, lines: list[Ring], thick: float) -> Plane:
-    return np.asarray(np.stack([_distance(points, line[:-1], line[1:]) for line in lines]).min(0) - thick)
+    return np.asarray(
+        np.stack([_distance(points, line[:-1], line[1:]) for line in lines]).min(0) - thick
+    )
 
 
 def _plane(grid: int) -> Plane:
@@ -200,7 +215,10 @@ def outlines(seed: int = 7) -> tuple[list[str], NDArray[np.float32]]:
         lines = [_points(part) for part in text.split("|")]
         made[f"letter {name}"] = partial(_stroke, lines=lines, thick=0.27)
     for n in range(RANDOM):
-        waves = [(k, float(random.normal(0, 0.38)) / k**0.6, float(random.uniform(0, 6.3))) for k in range(1, 7)]
+        waves = [
+            (k, float(random.normal(0, 0.38)) / k**0.6, float(random.uniform(0, 6.3)))
+            for k in range(1, 7)
+        ]
         made[f"blob {n}"] = partial(_fill, rings=_polar(*waves))
         turn = np.sort(random.uniform(0, 2 * math.pi, 7))
         ring = np.stack([np.cos(turn), np.sin(turn)], 1) * random.uniform(0.25, 1.2, (7, 1))

@@ -1,4 +1,5 @@
-"""Pictures of the world in memory, in both domains, with what stands at each place: what the parts train on.
+"""Pictures of the world in memory, in both domains, with what stands at each place: what the parts
+train on.
 
 n scenes, S side in pixels, P = 9 places
 """
@@ -41,12 +42,16 @@ def pictures(split: str, count: int, size: int = 32, start: int = 0) -> Pictures
 def drawn_pictures(drawn: Scenes, size: int = 32) -> Pictures:
     """These scenes, rendered in both domains."""
     images = torch.stack([torch.from_numpy(render(drawn, size, domain)) for domain in DOMAINS])
-    grid = {name: torch.from_numpy(np.asarray(values, dtype=np.int64)) for name, values in drawn.grid().items()}
+    grid = {
+        name: torch.from_numpy(np.asarray(values, dtype=np.int64))
+        for name, values in drawn.grid().items()
+    }
     return Pictures(drawn, images, grid)
 
 
 def unlabelled(split: str, count: int, size: int = 32, start: int = 0) -> Tensor:
-    """The same pictures without what they show: (2 * count, 3, S, S) uint8, both domains.  For who must not be told."""
+    """The same pictures without what they show: (2 * count, 3, S, S) uint8, both domains.  For who
+    must not be told."""
     return pictures(split, count, size, start).images.flatten(0, 1)
 
 
@@ -59,13 +64,17 @@ def blurred(pixels: Tensor, sigma: float) -> Tensor:
     return F.conv2d(F.pad(pixels, (2, 2, 2, 2), mode="replicate"), kernel, groups=3)
 
 
-def disturbed(pixels: Tensor, generator: torch.Generator, blur: float, noise: float, light: float) -> tuple[Tensor, Tensor]:
+def disturbed(
+    pixels: Tensor, generator: torch.Generator, blur: float, noise: float, light: float
+) -> tuple[Tensor, Tensor]:
     """Mild, random blur, grain, brightness and contrast; half of the pictures get none of one kind.
 
     Returns the pixels and how much blur and grain each got, (B, 2) in [0, 1].
     """
     rows = len(pixels)
-    amount = torch.rand(rows, 2, generator=generator) * (torch.rand(rows, 2, generator=generator) < 0.5)
+    amount = torch.rand(rows, 2, generator=generator) * (
+        torch.rand(rows, 2, generator=generator) < 0.5
+    )
     soft = blurred(pixels, 0.8)
     pixels = pixels + (blur * amount[:, 0]).view(-1, 1, 1, 1) * (soft - pixels)
     gain, level = (light * (2 * torch.rand(2, rows, 1, 1, 1, generator=generator) - 1)).unbind(0)

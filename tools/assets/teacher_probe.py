@@ -1,4 +1,5 @@
-"""What a teacher's tokens know of the world's attributes: a linear probe on frozen tokens. No teacher learns from it.
+"""What a teacher's tokens know of the world's attributes: a linear probe on frozen tokens. No
+teacher learns from it.
 
 n scenes, N cells, O = 3 objects
 """
@@ -24,7 +25,8 @@ QUESTIONS = {
     "texture": len(v.TEXTURES) + 1,
     "size": len(v.SIZES) + 1,
 }  # class 0: background
-SHIPPED = {"teacher": "`world`, the default", "teacher_supervised": "`supervised`"}  # asset -> how the page calls it
+# asset -> how the page calls it
+SHIPPED = {"teacher": "`world`, the default", "teacher_supervised": "`supervised`"}
 
 
 def cells(scenes: Scenes, side: int) -> dict[str, Tensor]:
@@ -32,24 +34,31 @@ def cells(scenes: Scenes, side: int) -> dict[str, Tensor]:
     count = side // PATCH
     middle = (torch.arange(count) + 0.5) / count
     y, x = (part.flatten() for part in torch.meshgrid(middle, middle, indexing="ij"))  # (N,)
-    far = torch.hypot(torch.from_numpy(scenes.x)[..., None] - x, torch.from_numpy(scenes.y)[..., None] - y)
+    far = torch.hypot(
+        torch.from_numpy(scenes.x)[..., None] - x, torch.from_numpy(scenes.y)[..., None] - y
+    )
     reach = torch.from_numpy(scenes.radius)[..., None] + 0.35 / count  # (n, O, 1)
     far = torch.where(torch.from_numpy(scenes.place)[..., None] >= 0, far / reach, torch.inf)
     near, who = far.min(dim=1)  # (n, N)
     return {
-        name: torch.where(near < 1, torch.from_numpy(getattr(scenes, name)).gather(1, who) + 1, 0) for name in ATTRIBUTES
+        name: torch.where(near < 1, torch.from_numpy(getattr(scenes, name)).gather(1, who) + 1, 0)
+        for name in ATTRIBUTES
     }
 
 
 @torch.no_grad()
-def measure_teacher(teacher: Teacher, count: int = 1000, split: str = "validation", start: int = 0) -> dict[str, Any]:
-    """Accuracy of a ridge probe on the frozen tokens: fitted on half of the scenes, read on the rest."""
+def measure_teacher(
+    teacher: Teacher, count: int = 1000, split: str = "validation", start: int = 0
+) -> dict[str, Any]:
+    """Accuracy of a ridge probe on the frozen tokens: fitted on half of the scenes, read on the
+    rest."""
     pool = pictures(split, max(count, 2), start=start)
     wanted = cells(pool.scenes, 32)
     half = pool.images.shape[1] // 2
     quality: dict[str, Any] = {"probe": "ridge on cells covered by an object"}
     for domain, images in zip(DOMAINS, pool.images, strict=True):
-        tokens = torch.cat([teacher.tokens(to_unit(chunk)) for chunk in images.split(128)])  # (n, N, E)
+        # (n, N, E)
+        tokens = torch.cat([teacher.tokens(to_unit(chunk)) for chunk in images.split(128)])
         tokens = F.pad(tokens, (0, 1), value=1.0).double()
         right = {}
         for name, classes in QUESTIONS.items():
@@ -66,17 +75,27 @@ def measure_teacher(teacher: Teacher, count: int = 1000, split: str = "validatio
 
 
 def row(says: str, domain: str, quality: dict[str, Any]) -> str:
-    return f"| {says} | {domain} | " + " | ".join(f"{quality[domain][name]:.2f}" for name in ATTRIBUTES) + " |"
+    return (
+        f"| {says} | {domain} | "
+        + " | ".join(f"{quality[domain][name]:.2f}" for name in ATTRIBUTES)
+        + " |"
+    )
 
 
 def table() -> str:
-    """The probe of both shipped teachers, from their cards, and of a network that learned nothing: rows of Markdown.
+    """The probe of both shipped teachers, from their cards, and of a network that learned nothing:
+    rows of Markdown.
 
     python -c "from tools.assets.teacher_probe import table; print(table())"
     """
     torch.manual_seed(0)
     qualities = {"a network that learned nothing": measure_teacher(Teacher().eval())}
     qualities |= {says: card(name)["quality"] for name, says in SHIPPED.items()}
-    lines = ["| teacher | pictures | " + " | ".join(ATTRIBUTES) + " |", "|---|---|" + "---|" * len(ATTRIBUTES)]
-    lines += [row(says, domain, quality) for says, quality in qualities.items() for domain in DOMAINS]
+    lines = [
+        "| teacher | pictures | " + " | ".join(ATTRIBUTES) + " |",
+        "|---|---|" + "---|" * len(ATTRIBUTES),
+    ]
+    lines += [
+        row(says, domain, quality) for says, quality in qualities.items() for domain in DOMAINS
+    ]
     return "\n".join(lines)

@@ -1,4 +1,5 @@
-"""What a caption of the world tells: its objects and background read back from the words, to mark a captioner by."""
+"""What a caption of the world tells: its objects and background read back from the words, to mark a
+captioner by."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def objects_told(text: str) -> list[Told]:
 
 
 def background_told(text: str) -> tuple[str, ...]:
-    """Kind and colours of the background, in the order of telling; nothing where it is not spoken of."""
+    """Kind and colours of the background, in the order of telling; nothing where it is not spoken
+    of."""
     for sentence in text.split("."):
         words = tokenize(sentence)
         behind = words[len(_foreground(words)) :]
@@ -37,7 +39,13 @@ def background_told(text: str) -> tuple[str, ...]:
 
 def objects_of(scenes: Scenes, row: int) -> list[Told]:
     """The truth in the same words."""
-    named = {"shape": v.SHAPES, "colour": v.COLOURS, "texture": v.TEXTURES, "size": v.SIZES, "place": v.PLACES}
+    named = {
+        "shape": v.SHAPES,
+        "colour": v.COLOURS,
+        "texture": v.TEXTURES,
+        "size": v.SIZES,
+        "place": v.PLACES,
+    }
     return [
         {name: words[int(getattr(scenes, name)[row, slot])] for name, words in named.items()}
         for slot in range(int(scenes.count[row]))
@@ -50,8 +58,9 @@ def background_of(scenes: Scenes, row: int) -> tuple[str, ...]:
 
 
 def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
-    """Shares of pictures: objects counted right, all told and all right, background right where it is told, all words of an
-    attribute right whichever object they stand at. And shares of objects: what is told of the one at a place is so."""
+    """Shares of pictures: objects counted right, all told and all right, background right where it
+    is told, all words of an attribute right whichever object they stand at. And shares of objects:
+    what is told of the one at a place is so."""
     right: dict[str, list[bool]] = {}
 
     def mark(what: str, fits: bool) -> None:
@@ -71,16 +80,22 @@ def marks(texts: list[str], scenes: Scenes) -> dict[str, float]:
                 mark(f"{name}_at_its_place", at.get(one["place"], {}).get(name) == one[name])
         if len(told) == len(truth):
             for name in sorted(kept):
-                mark(f"{name}_right", sorted(one.get(name, "") for one in told) == sorted(one[name] for one in truth))
+                mark(
+                    f"{name}_right",
+                    sorted(one.get(name, "") for one in told) == sorted(one[name] for one in truth),
+                )
     return {what: round(sum(fits) / len(fits), 4) for what, fits in sorted(right.items())}
 
 
 def mentions_right(texts: list[str], scenes: Scenes) -> float:
-    """Share of the objects spoken of that stand in the scene with all that is said of them: for captions that leave out."""
+    """Share of the objects spoken of that stand in the scene with all that is said of them: for
+    captions that leave out."""
     fits: list[bool] = []
     for row, text in enumerate(texts):
         truth = objects_of(scenes, row)
-        fits += [any(one.items() <= real.items() for real in truth) for one in objects_told(text)] or [False]
+        fits += [
+            any(one.items() <= real.items() for real in truth) for one in objects_told(text)
+        ] or [False]
     return round(sum(fits) / len(fits), 4)
 
 
@@ -91,24 +106,37 @@ def _begin(words: list[str], place: int) -> int:
 
 
 def _foreground(words: list[str]) -> list[str]:
-    """A sentence's words up to where it begins to speak of the background; all, where it does not."""
+    """A sentence's words up to where it begins to speak of the background; all, where it does
+    not."""
     if "background" not in words and "behind" not in words:
         return words
     if words[0] in ("behind", "the") and (words[0] == "behind" or words[1] == "background"):
         return []
     for n, word in enumerate(words):
-        if word in ("on", "against") and words[n + 1 : n + 2] == ["a"] and "background" in words[n : n + 5]:
+        if (
+            word in ("on", "against")
+            and words[n + 1 : n + 2] == ["a"]
+            and "background" in words[n : n + 5]
+        ):
             return words[:n]
-    comma = max((n for n, word in enumerate(words) if word == ","), default=0)  # tags: the background comes last
+    # tags: the background comes last
+    comma = max((n for n, word in enumerate(words) if word == ","), default=0)
     return words[:comma]
 
 
 def _told(words: list[str]) -> Told:
     told = {}
-    for name, known in (("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES), ("size", v.SIZES)):
+    for name, known in (
+        ("shape", v.SHAPES),
+        ("colour", v.COLOURS),
+        ("texture", v.TEXTURES),
+        ("size", v.SIZES),
+    ):
         if hits := [word for word in words if word in known]:
             told[name] = hits[0]
-    row, column = ([word for word in words if word in pair] for pair in (("top", "bottom"), ("left", "right")))
+    row, column = (
+        [word for word in words if word in pair] for pair in (("top", "bottom"), ("left", "right"))
+    )
     if row or column or {"centre", "middle"} & set(words):
         told["place"] = " ".join([*row[:1], *column[:1]]) or "centre"
     return told

@@ -1,4 +1,5 @@
-"""Every published claim beside what was seen of it, in four words: replicated, opposite here, undecided, not comparable."""
+"""Every published claim beside what was seen of it, in four words: replicated, opposite here,
+undecided, not comparable."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from fulcrum.judge.schema import ClaimResult
 from fulcrum.judge.tables import Table
 
 # --------------------------------------------------------------------------------------------------
-# Every published claim beside what was seen of it, in four words: replicated, opposite here, undecided, not comparable.
+# Every published claim beside what was seen of it, in four words: replicated, opposite here,
+# undecided, not comparable.
 
 
 WAITING = "no answer yet"
@@ -27,15 +29,31 @@ FARED = {
 }
 MIXED = "seen both ways"
 SAME = "no difference here"
-ORDER = ("replicated", "contradicted", "opposite here", SAME, "undecided", WAITING, "not comparable")
+ORDER = (
+    "replicated",
+    "contradicted",
+    "opposite here",
+    SAME,
+    "undecided",
+    WAITING,
+    "not comparable",
+)
 MEANS = {
     "replicated": "the same direction, over paired seeds",
     "contradicted": "another direction in the claim's own setting",
-    "opposite here": "the other direction in our small setting, which says nothing about the claim's own",
-    SAME: "too small a difference to matter in our small setting; a published size does not carry over",
+    "opposite here": (
+        "the other direction in our small setting, which says nothing about the claim's own"
+    ),
+    SAME: (
+        "too small a difference to matter in our small setting; a published size does not carry"
+        " over"
+    ),
     "undecided": "held against it, and our seeds cannot tell",
     WAITING: "the study is not finished",
-    "not comparable": "nothing here stands for the published comparison, or its direction is not expected to carry over",
+    "not comparable": (
+        "nothing here stands for the published comparison, or its direction is not expected to"
+        " carry over"
+    ),
 }
 
 
@@ -62,7 +80,9 @@ class HeldClaim(NamedTuple):
 
     @property
     def reason(self) -> str:
-        return self.claim.why or claim_sentences.MEANING.get(self.claim.verdict or "", "the study is not finished")
+        return self.claim.why or claim_sentences.MEANING.get(
+            self.claim.verdict or "", "the study is not finished"
+        )
 
     @property
     def where(self) -> str:
@@ -81,8 +101,8 @@ class HeldClaim(NamedTuple):
 
 
 def fared(studies: Studies) -> list[HeldClaim]:
-    """Every claim once for each study that holds something against it, whatever came out; a claim that nothing is held
-    against stands once. Trainings that two studies share are counted once."""
+    """Every claim once for each study that holds something against it, whatever came out; a claim
+    that nothing is held against stands once. Trainings that two studies share are counted once."""
     rows, seen = list[HeldClaim](), list[tuple[tuple[str, float, str, str], frozenset[str]]]()
     for name, result in ordered(studies).items():
         for decision in all_decisions(name, result):
@@ -100,8 +120,8 @@ def fared(studies: Studies) -> list[HeldClaim]:
 
 
 def counts(rows: Sequence[HeldClaim]) -> dict[str, int]:
-    """Word -> how many published numbers, in their order. A number that several arms or studies are held against counts
-    once, and is undecided only where all of them are."""
+    """Word -> how many published numbers, in their order. A number that several arms or studies are
+    held against counts once, and is undecided only where all of them are."""
     words: dict[tuple[str, float, str, str], set[str]] = {}
     for row in rows:
         words.setdefault(row.published, set()).add(row.word)
@@ -110,13 +130,21 @@ def counts(rows: Sequence[HeldClaim]) -> dict[str, int]:
 
 
 def _together(words: set[str]) -> str:
-    decided = words - {"undecided", WAITING, "not comparable"} or words - {WAITING, "not comparable"} or words
+    decided = (
+        words - {"undecided", WAITING, "not comparable"}
+        or words - {WAITING, "not comparable"}
+        or words
+    )
     return next(iter(decided)) if len(decided) == 1 else MIXED
 
 
 def summary(rows: Sequence[HeldClaim]) -> str:
     """'5 replicated, 2 opposite here, 3 undecided'"""
-    return sentences.listed([f"{many} {word}" for word, many in counts(rows).items()]) if rows else "none"
+    return (
+        sentences.listed([f"{many} {word}" for word, many in counts(rows).items()])
+        if rows
+        else "none"
+    )
 
 
 def usual_place(rows: Sequence[HeldClaim]) -> str:
@@ -137,8 +165,8 @@ def _places(first: HeldClaim, more: Sequence[HeldClaim]) -> str:
 
 
 def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
-    """A row for each published number and arm, with what the first study saw; further studies that say the same word are
-    named behind it."""
+    """A row for each published number and arm, with what the first study saw; further studies that
+    say the same word are named behind it."""
     usual, (reason, times) = usual_place(rows), _usual_reason(rows, word)
     groups: dict[tuple[object, ...], list[HeldClaim]] = {}
     for row in rows:
@@ -151,32 +179,56 @@ def claim_table(rows: Sequence[HeldClaim], word: str) -> Table:
             _elsewhere(row, usual),
             row.seen,
             _places(row, more) if row.held else number.NONE,
-            "; ".join(part for part in ("" if row.reason == reason else row.reason, row.claim.note) if part),
+            "; ".join(
+                part
+                for part in ("" if row.reason == reason else row.reason, row.claim.note)
+                if part
+            ),
         )
         for row, *more in groups.values()
     )
-    columns = ("decision", "published", "there", "we saw", "in", "what else to know" if reason else "why")
+    columns = (
+        "decision",
+        "published",
+        "there",
+        "we saw",
+        "in",
+        "what else to know" if reason else "why",
+    )
     many = "all" if times == len(groups) else f"{times}"
     why = f". Of {many} of these: {reason}" if reason else ""
     return Table(f"{word.capitalize()}: {MEANS[word]}{why}", columns, body, (0, 1, 2, 3, 4, 5))
 
 
 def _usual_reason(rows: Sequence[HeldClaim], word: str) -> tuple[str, int]:
-    """What is said of most claims with this word, and of how many: it is told once, above the table. Empty: nothing is."""
-    own = {(row.published, row.decision.arm.root): row.reason for row in reversed(rows) if row.word == word}
+    """What is said of most claims with this word, and of how many: it is told once, above the
+    table. Empty: nothing is."""
+    own = {
+        (row.published, row.decision.arm.root): row.reason
+        for row in reversed(rows)
+        if row.word == word
+    }
     reason, times = Counter(own.values()).most_common(1)[0] if own else ("", 0)
     return (reason, times) if times > 2 and 2 * times > len(own) else ("", 0)
 
 
 # --------------------------------------------------------------------------------------------------
-# The decisions of all studies on one recipe: those to be ranked, and those that were held against something else.
+# The decisions of all studies on one recipe: those to be ranked, and those that were held against
+# something else.
 
 
 def pooled(studies: Studies) -> list[Decision]:
-    """The decisions of all studies that change one at a time on one recipe, best first, on one metric. Trainings that two
-    studies share are counted once."""
+    """The decisions of all studies that change one at a time on one recipe, best first, on one
+    metric. Trainings that two studies share are counted once."""
     alike, seen = list[Decision](), list[frozenset[str]]()
-    metric = next((result.primary.name for name, result in ordered(studies).items() if in_table(name, result)), "")
+    metric = next(
+        (
+            result.primary.name
+            for name, result in ordered(studies).items()
+            if in_table(name, result)
+        ),
+        "",
+    )
     for name, result in ordered(studies).items():
         if in_table(name, result) and result.primary.name == metric:
             new = [one for one in all_decisions(name, result) if not one.is_among(seen)]
@@ -186,8 +238,9 @@ def pooled(studies: Studies) -> list[Decision]:
 
 
 def table(studies: Studies) -> list[Decision]:
-    """The ranking: decisions that were held against the recipe as it is, each in one row. Of one that was tried at the
-    recipe's learning rate and at rates that were searched, the first, as all others are."""
+    """The ranking: decisions that were held against the recipe as it is, each in one row. Of one
+    that was tried at the recipe's learning rate and at rates that were searched, the first, as all
+    others are."""
     return ranked(pooled(studies))
 
 
@@ -199,12 +252,20 @@ def ranked(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def beside(studies: Studies) -> list[Decision]:
-    """Decisions on the same recipe that were held against something else than it: beside the ranking, not in it."""
+    """Decisions on the same recipe that were held against something else than it: beside the
+    ranking, not in it."""
     return [one for one in pooled(studies) if one.held_against]
 
 
 def searched(studies: Studies) -> list[Decision]:
-    """Decisions of the ranking as they came out at learning rates that were searched for both sides."""
+    """Decisions of the ranking as they came out at learning rates that were searched for both
+    sides."""
     roots = {one.arm.root for one in table(studies) if not one.result.sweeps}
-    own = [(name, result) for name, result in ordered(studies).items() if in_table(name, result) and result.sweeps]
-    return [one for name, result in own for one in all_decisions(name, result) if one.arm.root in roots]
+    own = [
+        (name, result)
+        for name, result in ordered(studies).items()
+        if in_table(name, result) and result.sweeps
+    ]
+    return [
+        one for name, result in own for one in all_decisions(name, result) if one.arm.root in roots
+    ]

@@ -1,4 +1,5 @@
-"""The evidence page on disk: the page with its pictures, the README's opening, and the rows of the levers' pages."""
+"""The evidence page on disk: the page with its pictures, the README's opening, and the rows of the
+levers' pages."""
 
 import json
 import os
@@ -22,26 +23,37 @@ MOST_BYTES = 5_000_000  # of all files together: the page is cloned with the cod
 def contents(
     studies: Studies, folder: Path, readme: Path | None = None, levers: Path | None = None
 ) -> dict[Path, str | bytes]:
-    """Path -> what belongs there: the page and its pictures in `folder`, the opening of `readme`, the measured rows in the
-    folder `levers`, which is fulcrum/levers here. The same studies give the same bytes."""
-    files: dict[Path, str | bytes] = {folder / name: content for name, content in evidence_page.files(studies).items()}
+    """Path -> what belongs there: the page and its pictures in `folder`, the opening of `readme`,
+    the measured rows in the folder `levers`, which is fulcrum/levers here. The same studies give
+    the same bytes."""
+    files: dict[Path, str | bytes] = {
+        folder / name: content for name, content in evidence_page.files(studies).items()
+    }
     total = sum(len(content) for content in files.values())
     if total > MOST_BYTES:
         raise BadInput(
-            f"the page and its pictures take {total:,} bytes, and {MOST_BYTES:,} are what a clone should carry",
-            "keep studies with fewer arms or pictures, or show fewer prompts (tools/evidence/words.py)",
+            f"the page and its pictures take {total:,} bytes, and {MOST_BYTES:,} are what a clone"
+            " should carry",
+            "keep studies with fewer arms or pictures, or show fewer prompts"
+            " (tools/evidence/words.py)",
         )
     if readme is not None:
         link = Path(os.path.relpath(folder, readme.parent)).as_posix()
-        files[readme] = conclusion.replaced(read_regular(readme).decode(), conclusion.opening(studies, link))
+        files[readme] = conclusion.replaced(
+            read_regular(readme).decode(), conclusion.opening(studies, link)
+        )
     if levers is not None:
         path = levers / NAME
-        rows = measured_rows.merged(read_measured(path), measured_rows.rows(studies, SCIENCE), SCIENCE)
+        rows = measured_rows.merged(
+            read_measured(path), measured_rows.rows(studies, SCIENCE), SCIENCE
+        )
         files[path] = rows_text(rows)
     return files
 
 
-def write(studies: Studies, folder: Path, readme: Path | None = None, levers: Path | None = None) -> list[Path]:
+def write(
+    studies: Studies, folder: Path, readme: Path | None = None, levers: Path | None = None
+) -> list[Path]:
     """Write what differs from what is there, and return where."""
     files = contents(studies, folder, readme, levers)  # nothing is touched if this fails
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,10 +65,14 @@ def write(studies: Studies, folder: Path, readme: Path | None = None, levers: Pa
 
 def rows_text(rows: Sequence[dict[str, Any]]) -> str:
     """A line for each row, its fields in their order: what changed can be read in a diff."""
-    ordered = ({name: row[name] for name in (*FIELDS, *SCOPE_FIELDS) if name in row} for row in rows)
+    ordered = (
+        {name: row[name] for name in (*FIELDS, *SCOPE_FIELDS) if name in row} for row in rows
+    )
     lines = (json.dumps(row, ensure_ascii=False) for row in ordered)
     return "[\n " + ",\n ".join(lines) + "\n]\n"
 
 
 def _is_there(path: Path, content: str | bytes) -> bool:
-    return path.is_file() and read_regular(path) == (content.encode() if isinstance(content, str) else content)
+    return path.is_file() and read_regular(path) == (
+        content.encode() if isinstance(content, str) else content
+    )

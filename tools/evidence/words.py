@@ -23,8 +23,13 @@ NO_BREAK = "\u00a0"
 
 
 def glued(text: str) -> str:
-    """A number with its interval, and a rate, are one word to the eye: no line of Markdown may break inside."""
-    return re.sub(r"\S+ \\\[[^\[\]|]{1,40}\]|\S+ per \S10 % time", lambda kept: kept[0].replace(" ", NO_BREAK), text)
+    """A number with its interval, and a rate, are one word to the eye: no line of Markdown may
+    break inside."""
+    return re.sub(
+        r"\S+ \\\[[^\[\]|]{1,40}\]|\S+ per \S10 % time",
+        lambda kept: kept[0].replace(" ", NO_BREAK),
+        text,
+    )
 
 
 def table_lines(sheet: Table) -> list[str]:
@@ -63,7 +68,8 @@ DISTANCE = "frechet"  # between drawn and real pictures, whatever was asked for;
 
 
 def told(decision: Decision, said: Sequence[str] = ()) -> str:
-    """The finding as the report words it, what it costs where that is known, and bounds that were not `said` yet."""
+    """The finding as the report words it, what it costs where that is known, and bounds that were
+    not `said` yet."""
     sentence = sentences.answer(decision.result, decision.arm).removesuffix(".")
     sentence = sentence.replace(decision.arm.label, decision.name, 1)
     dear = decision.time is not None and abs(decision.time - 1.0) > SAME_TIME
@@ -111,33 +117,43 @@ def by_distance(decision: Decision, otherwise: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A study's pictures as one PNG: a row for each arm, the same prompts and noise in each, enlarged without smoothing.
+# A study's pictures as one PNG: a row for each arm, the same prompts and noise in each, enlarged
+# without smoothing.
 
 
-CELL, GAP, LABEL, EDGE = 64, 4, 236, 12  # pixels: a picture's side, between pictures, the column of names, around
+# pixels: a picture's side, between pictures, the column of names, around
+CELL, GAP, LABEL, EDGE = 64, 4, 236, 12
 MOST_COLUMNS, MOST_BYTES = 8, 400_000
 TALLEST = 40  # rows of one sheet: more would be shrunk beyond recognition
-LETTERS, LINE, MOST_LINES = 34, 13, 4  # of a name in one line; height of a small line; as many, and one more, fit a row
+# of a name in one line; height of a small line; as many, and one more, fit a row
+LETTERS, LINE, MOST_LINES = 34, 13, 4
 INK, SOFT, PAPER = "#1d1c1a", "#6a6761", "#ffffff"
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def columns(result: StudyResult) -> int:
-    """How many prompts a sheet shows: as many as fit into its bytes, reckoned from the pictures as they are kept, so that
-    it is the same number with every version of the library that draws. None: the study kept no pictures, or compares
-    nothing yet."""
+    """How many prompts a sheet shows: as many as fit into its bytes, reckoned from the pictures as
+    they are kept, so that it is the same number with every version of the library that draws. None:
+    the study kept no pictures, or compares nothing yet."""
     if result.grids is None or not result.grids.arms or not result.effects:
         return 0
     rows = result.grids.arms
     many = min(MOST_COLUMNS, len(result.grids.prompts), *(len(row.images) for row in rows))
-    while many > 1 and sum(len(uri) * 3 // 4 for row in rows for uri in row.images[:many]) > MOST_BYTES:
+    while (
+        many > 1
+        and sum(len(uri) * 3 // 4 for row in rows for uri in row.images[:many]) > MOST_BYTES
+    ):
         many -= 1
     return many
 
 
 def pictures(result: StudyResult) -> set[str]:
     """Of a study, each as it is kept."""
-    return {uri for row in result.grids.arms for uri in row.images} if result.grids is not None else set()
+    return (
+        {uri for row in result.grids.arms for uri in row.images}
+        if result.grids is not None
+        else set()
+    )
 
 
 def sheet(name: str, result: StudyResult) -> bytes | None:
@@ -147,7 +163,8 @@ def sheet(name: str, result: StudyResult) -> bytes | None:
 
 
 def _rows(name: str, result: StudyResult) -> list[tuple[str, str, GridArm]]:
-    """Label, what was found, pictures: baselines first, then best first, scale by scale; the first seed of each."""
+    """Label, what was found, pictures: baselines first, then best first, scale by scale; the first
+    seed of each."""
     assert result.grids is not None
     first: dict[str, GridArm] = {}
     for row in result.grids.arms:
@@ -156,15 +173,24 @@ def _rows(name: str, result: StudyResult) -> list[tuple[str, str, GridArm]]:
     rows = []
     for scale in [one.name for one in result.scales] or [""]:
         bases = [arm for arm in result.arms if result.is_base(arm) and arm.scale == scale]
-        compared = best_first(Decision(name, result, arm) for arm in result.compared if arm.scale == scale)
+        compared = best_first(
+            Decision(name, result, arm) for arm in result.compared if arm.scale == scale
+        )
         rows += [(arm.label, "", arm.name) for arm in bases]
         rows += [
-            (_at_scale(one), f"{_ascii(one.change.split(' [')[0])}  {one.verdict}".strip(), one.arm.name)
+            (
+                _at_scale(one),
+                f"{_ascii(one.change.split(' [')[0])}  {one.verdict}".strip(),
+                one.arm.name,
+            )
             for one in compared
         ]
     rows += [(arm.label, "", arm.name) for arm in result.combinations]
     shown = [(label, found, first[arm]) for label, found, arm in rows if arm in first][:TALLEST]
-    return [(label, found if row.seed == seed else f"{found}  seed {row.seed}", row) for label, found, row in shown]
+    return [
+        (label, found if row.seed == seed else f"{found}  seed {row.seed}", row)
+        for label, found, row in shown
+    ]
 
 
 def _ascii(text: str) -> str:
@@ -181,10 +207,20 @@ def _drawn(name: str, result: StudyResult, many: int) -> bytes:
     pictures = [[_picture(uri) for uri in row.images[:many]] for _, _, row in rows]
     side = max(CELL, *(max(one.size) for line in pictures for one in line))
     font, small = ImageFont.load_default(13), ImageFont.load_default(11)
-    paper = Image.new("RGB", (2 * EDGE + LABEL + many * (side + GAP), 2 * EDGE + 16 + len(rows) * (side + GAP)), PAPER)
+    paper = Image.new(
+        "RGB",
+        (2 * EDGE + LABEL + many * (side + GAP), 2 * EDGE + 16 + len(rows) * (side + GAP)),
+        PAPER,
+    )
     pen = ImageDraw.Draw(paper)
     for column in range(many):
-        pen.text((EDGE + LABEL + column * (side + GAP) + side // 2, EDGE), str(column + 1), SOFT, small, anchor="mt")
+        pen.text(
+            (EDGE + LABEL + column * (side + GAP) + side // 2, EDGE),
+            str(column + 1),
+            SOFT,
+            small,
+            anchor="mt",
+        )
     for place, ((label, found, _), line) in enumerate(zip(rows, pictures, strict=True)):
         top = EDGE + 16 + place * (side + GAP)
         words, middle = _wrapped(label, small), top + side // 2
@@ -204,18 +240,23 @@ def _drawn(name: str, result: StudyResult, many: int) -> bytes:
 
 
 def _wrapped(label: str, small: Font) -> list[str]:
-    """A label in one line, or in as many small ones as it needs: names of combinations differ at their ends, and none is
-    cut while a row is high enough."""
+    """A label in one line, or in as many small ones as it needs: names of combinations differ at
+    their ends, and none is cut while a row is high enough."""
     if len(label) <= LETTERS:
         return [label]
     lines = [""]
-    for word in label.replace(",", ", ").split():  # one setting of a lever each, else they run over the pictures
+    # one setting of a lever each, else they run over the pictures
+    for word in label.replace(",", ", ").split():
         longer = f"{lines[-1]} {word}".strip()
         if small.getlength(longer) <= LABEL - GAP or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], f"{lines[MOST_LINES - 1]} …"]
+    return (
+        lines
+        if len(lines) <= MOST_LINES
+        else [*lines[: MOST_LINES - 1], f"{lines[MOST_LINES - 1]} …"]
+    )
 
 
 def _picture(uri: str) -> Image.Image:
@@ -225,7 +266,9 @@ def _picture(uri: str) -> Image.Image:
 def _enlarged(picture: Image.Image, side: int) -> Image.Image:
     """By a whole factor, in the middle of its cell."""
     times = max(1, side // max(picture.size))
-    grown = picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+    grown = picture.resize(
+        (picture.width * times, picture.height * times), Image.Resampling.NEAREST
+    )
     cell = Image.new("RGB", (side, side), PAPER)
     cell.paste(grown, ((side - grown.width) // 2, (side - grown.height) // 2))
     return cell

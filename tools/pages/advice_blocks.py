@@ -1,4 +1,5 @@
-"""What the advice says today, as the blocks of docs/advice.md: of a run, how good that is, and what to ask next."""
+"""What the advice says today, as the blocks of docs/advice.md: of a run, how good that is, and what
+to ask next."""
 
 import os
 from pathlib import Path
@@ -17,7 +18,9 @@ END = "<!-- end of what it says -->"
 
 def blocks() -> dict[str, str]:
     """The command -> what it prints."""
-    scores = back_test(known_effects(CATALOG, NO_STUDIES), CATALOG, Plan.model_fields["primary"].default)
+    scores = back_test(
+        known_effects(CATALOG, NO_STUDIES), CATALOG, Plan.model_fields["primary"].default
+    )
     advice = advise(RUN, CATALOG, NO_STUDIES)
     plan = next_plan(advice, CATALOG, NO_STUDIES)
     return {
@@ -28,12 +31,16 @@ def blocks() -> dict[str, str]:
 
 
 def with_blocks(page: str, printed: dict[str, str]) -> str:
-    """The page with what its commands print, each between its two marks; a page without them is refused."""
+    """The page with what its commands print, each between its two marks; a page without them is
+    refused."""
     for command, words in printed.items():
         before, begin, rest = page.partition(begin_of(command))
         _, end, after = rest.partition(END)
         if not begin or not end:
-            raise ValueError(f"docs/{PAGE} has no place for what `{command}` prints: {begin_of(command)} ... {END}")
+            raise ValueError(
+                f"docs/{PAGE} has no place for what `{command}` prints: {begin_of(command)} ..."
+                f" {END}"
+            )
         page = f"{before}{begin}\n\n```\n{words}\n```\n\n{end}{after}"
     return page
 

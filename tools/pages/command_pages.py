@@ -1,4 +1,5 @@
-"""docs/reference/commands.md: every command with its words, options and example, read from the command line's own code."""
+"""docs/reference/commands.md: every command with its words, options and example, read from the
+command line's own code."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +43,16 @@ def _below(command: Any, *names: str) -> Iterator[tuple[str, Any]]:
 
 def command_page(app: typer.Typer) -> str:
     found = dict(sorted(every_command(app).items()))
-    rows = [f"| [{name}](#{_anchor(name)}) | {_cell(_paragraphs(command)[0])} |" for name, command in found.items()]
-    return OPENING + "\n".join(rows) + "\n" + "".join(_section(name, command) for name, command in found.items())
+    rows = [
+        f"| [{name}](#{_anchor(name)}) | {_cell(_paragraphs(command)[0])} |"
+        for name, command in found.items()
+    ]
+    return (
+        OPENING
+        + "\n".join(rows)
+        + "\n"
+        + "".join(_section(name, command) for name, command in found.items())
+    )
 
 
 def _anchor(name: str) -> str:
@@ -52,21 +61,30 @@ def _anchor(name: str) -> str:
 
 def _section(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden and one.name != "help"]
-    usage = " ".join(["fulcrum", name, *(_usage(one) for one in arguments), *(["[OPTIONS]"] if options else [])])
+    options = [
+        one
+        for one in command.params
+        if one.param_type_name == "option" and not one.hidden and one.name != "help"
+    ]
+    usage = " ".join(
+        ["fulcrum", name, *(_usage(one) for one in arguments), *(["[OPTIONS]"] if options else [])]
+    )
     lines = ["", f"## fulcrum {name}", "", "```", usage, "```", "", *_spaced(_paragraphs(command))]
     if arguments:
         lines += ["| word | meaning |", "|---|---|"]
         lines += [f"| `{_usage(one)}` | {_cell(one.help or '')} |" for one in arguments] + [""]
     if options:
         lines += ["| option | meaning | default |", "|---|---|---|"]
-        lines += [f"| {_option(one)} | {_cell(one.help or '')} | {_default(one)} |" for one in options] + [""]
+        lines += [
+            f"| {_option(one)} | {_cell(one.help or '')} | {_default(one)} |" for one in options
+        ] + [""]
     example = (command.epilog or "").removeprefix("Example: ")
     return "\n".join([*lines, *(["Example:", "", "```", example, "```", ""] if example else [])])
 
 
 def _paragraphs(command: Any) -> list[str]:
-    """As a terminal shows them: there a bracket is the beginning of markup, unless a backslash stands before it."""
+    """As a terminal shows them: there a bracket is the beginning of markup, unless a backslash
+    stands before it."""
     text = (command.help or "").replace("\\[", "[")
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
@@ -84,7 +102,9 @@ def _usage(argument: Any) -> str:
 def _option(option: Any) -> str:
     names = [*option.opts, *option.secondary_opts]
     value = "" if option.is_flag else " " + (option.metavar or _kind(option))
-    words = ", ".join(f"`{name}{value}`" for name in names) + (" (repeatable)" if option.multiple else "")
+    words = ", ".join(f"`{name}{value}`" for name in names) + (
+        " (repeatable)" if option.multiple else ""
+    )
     return words.replace("|", "\\|")
 
 
@@ -95,14 +115,20 @@ def _kind(option: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
     word = {int: "INT", float: "NUMBER", str: "TEXT", Path: "PATH"}[kind]
-    return word + ("" if low is None else f" ≥ {low:g}" if high is None else f" {low:g} to {high:g}")
+    return word + (
+        "" if low is None else f" ≥ {low:g}" if high is None else f" {low:g} to {high:g}"
+    )
 
 
 def _default(option: Any) -> str:
     value = option.default
     if value is None or value == () or (option.is_flag and not option.secondary_opts):
         return ""
-    return f"`{option.opts[0] if value else option.secondary_opts[0]}`" if option.is_flag else f"`{value}`"
+    return (
+        f"`{option.opts[0] if value else option.secondary_opts[0]}`"
+        if option.is_flag
+        else f"`{value}`"
+    )
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,5 @@
-"""All pages that are written from the code, by their path below docs/; whoever changes the code runs `make docs`."""
+"""All pages that are written from the code, by their path below docs/; whoever changes the code
+runs `make docs`."""
 
 from pathlib import Path
 

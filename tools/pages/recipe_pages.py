@@ -1,4 +1,5 @@
-"""docs/recipes: one page for each recipe, with sizes, parameters, budget and arithmetic computed from its description."""
+"""docs/recipes: one page for each recipe, with sizes, parameters, budget and arithmetic computed
+from its description."""
 
 import inspect
 import re
@@ -30,7 +31,10 @@ def recipe_pages(catalogue: Catalogue) -> dict[str, str]:
     """File name -> text of every page."""
     runs = {name: make() for name, make in catalogue.recipes.items()}
     pages = {f"{name}.md": _page(name, run, catalogue.recipes[name]) for name, run in runs.items()}
-    rows = [f"| [{name}]({name}.md) | {' | '.join(_sizes(run).values())} |" for name, run in runs.items()]
+    rows = [
+        f"| [{name}]({name}.md) | {' | '.join(_sizes(run).values())} |"
+        for name, run in runs.items()
+    ]
     return pages | {"README.md": INDEX + "\n".join(rows) + "\n"}
 
 
@@ -43,21 +47,44 @@ def _sizes(run: RunSpec) -> dict[str, str]:
         "batch": str(batch),
         "images seen in training": f"{images:,}",
         "steps": f"{images // batch:,}",
-        "FLOPs of training": f"{amount(count_training(run, text_tokens(run)).training() * images)}FLOP",
+        "FLOPs of training": (
+            f"{amount(count_training(run, text_tokens(run)).training() * images)}FLOP"
+        ),
     }
 
 
 def _page(name: str, run: RunSpec, make: Any) -> str:
     model = run.model
-    shape = {"denoiser": f"width {model.width}, depth {model.depth}, {model.heads} heads, patch {model.patch}"}
-    facts = _sizes(run) | shape | (_on_gpus(run, MACHINES[name]) if name in MACHINES else _here(run))
+    shape = {
+        "denoiser": (
+            f"width {model.width}, depth {model.depth}, {model.heads} heads, patch {model.patch}"
+        )
+    }
+    facts = (
+        _sizes(run) | shape | (_on_gpus(run, MACHINES[name]) if name in MACHINES else _here(run))
+    )
     first, *others = _words(name, make)
     block = ["```", *_encoding(name, make), *_command(name, make), "```", ""]
     lines = [f"# {name}", "", first, "", *block, *_placeholders(block, run.data.size)]
     lines += [line for part in others for line in (part, "")]
-    lines += ["| what | how much |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
-    lines += ["## Its slots", "", "What each means and may be: [every slot](../reference/slots.md).", ""]
-    lines += ["| slot | value |", "|---|---|", *(f"| `{path}` | {value} |" for path, value in _slots(run)), ""]
+    lines += [
+        "| what | how much |",
+        "|---|---|",
+        *(f"| {what} | {value} |" for what, value in facts.items()),
+        "",
+    ]
+    lines += [
+        "## Its slots",
+        "",
+        "What each means and may be: [every slot](../reference/slots.md).",
+        "",
+    ]
+    lines += [
+        "| slot | value |",
+        "|---|---|",
+        *(f"| `{path}` | {value} |" for path, value in _slots(run)),
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -66,19 +93,26 @@ def _here(run: RunSpec) -> dict[str, str]:
 
 
 def _on_gpus(run: RunSpec, machine: str) -> dict[str, str]:
-    """What a recipe that no one ran here would take; `fulcrum estimate` says the same of any machine."""
+    """What a recipe that no one ran here would take; `fulcrum estimate` says the same of any
+    machine."""
     told = estimate(run, read_machine(machine))
     cache = sum((told["disk"]["cache"] or {}).values())
     return {
         "text tokens, padding included": f"{told['text_tokens']:.0f}",
         f"step on {machine}, computed": f"{1000 * told['step']['total']:.0f} ms",
         "training, computed": hours_in_words(told["hours"]),
-        "filling the cache, computed": f"{told['encoding_gpu_hours']:.1f} GPU hours for {told['pictures']:,} pictures; "
-        "reading and decoding them is not in it",
-        "price, computed": f"{money(told['price'])} of training and {money(told['encoding_price'])} of filling the cache, "
-        f"at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption",
-        "memory of a GPU, computed": f"{told['memory_total'] / 1e9:.0f} of {told['memory_of_a_gpu'] / 1e9:.0f} GB"
-        + pass_words(told),
+        "filling the cache, computed": (
+            f"{told['encoding_gpu_hours']:.1f} GPU hours for {told['pictures']:,} pictures; "
+            "reading and decoding them is not in it"
+        ),
+        "price, computed": (
+            f"{money(told['price'])} of training and {money(told['encoding_price'])} of filling the"
+            f" cache, at {told['price_per_gpu_hour']:.2f} $ an hour and GPU, an assumption"
+        ),
+        "memory of a GPU, computed": (
+            f"{told['memory_total'] / 1e9:.0f} of {told['memory_of_a_gpu'] / 1e9:.0f} GB"
+            + pass_words(told)
+        ),
         "rows of a GPU": str(told["rows"]),
         "cache on disk, computed": f"{amount(cache)}B",
         "checkpoints on disk, computed": f"{amount(told['disk']['checkpoints'])}B",
@@ -86,8 +120,10 @@ def _on_gpus(run: RunSpec, machine: str) -> dict[str, str]:
 
 
 MEANINGS = {
-    "STORE": "your pictures, imported: `fulcrum data import PICTURES STORE --size {size}` "
-    "([your own pictures](../your-data.md))",
+    "STORE": (
+        "your pictures, imported: `fulcrum data import PICTURES STORE --size {size}` "
+        "([your own pictures](../your-data.md))"
+    ),
     "CODEC": "the folder of the autoencoder",
     "TEXT": "the folder of the text encoder",
     "TEACHER": "the folder of DINOv3 ViT-L",
@@ -99,16 +135,22 @@ MEANINGS = {
 def _command(name: str, make: Any) -> list[str]:
     """What its docstring says to type, or the plain command."""
     paragraphs = (inspect.getdoc(make) or "").split("\n\n")
-    typed = next((part for part in paragraphs if part.startswith("torchrun")), f"fulcrum train {name}")
+    typed = next(
+        (part for part in paragraphs if part.startswith("torchrun")), f"fulcrum train {name}"
+    )
     return typed.replace("\n", " \\\n  ").splitlines()
 
 
 def _encoding(name: str, make: Any) -> list[str]:
-    """The command that fills the cache on the GPUs of one machine, with what the training is told of pictures and parts."""
+    """The command that fills the cache on the GPUs of one machine, with what the training is told
+    of pictures and parts."""
     typed = " ".join(line.rstrip("\\").strip() for line in _command(name, make))
     if not typed.startswith("torchrun"):
         return []
-    words = [f"fulcrum encode {name} --processes {NODE} --device cuda", *re.findall(r"--out \S+", typed)]
+    words = [
+        f"fulcrum encode {name} --processes {NODE} --device cuda",
+        *re.findall(r"--out \S+", typed),
+    ]
     settings = re.findall(r"--set (?:\"[^\"]*\"|\S+)", typed)
     return [" ".join(words) + " \\", "  " + " ".join(settings)]
 
@@ -117,18 +159,26 @@ def _placeholders(block: Sequence[str], size: int) -> list[str]:
     """What stands for something of the reader's."""
     words = [word for word in MEANINGS if re.search(rf"\b{word}\b", "\n".join(block))]
     told = "; ".join(f"`{word}`: {MEANINGS[word]}" for word in words).replace("{size}", str(size))
-    parts = " Folders of networks are what `save_pretrained` wrote, or hub ids: [networks](../pretrained.md)."
+    parts = (
+        " Folders of networks are what `save_pretrained` wrote, or hub ids:"
+        " [networks](../pretrained.md)."
+    )
     return [told + "." + parts, ""] if words else []
 
 
 def _words(name: str, make: Any) -> list[str]:
-    """What its author says of it: the function's docstring, or the module's where the recipe is the module's own."""
+    """What its author says of it: the function's docstring, or the module's where the recipe is the
+    module's own."""
     module = sys.modules[make.__module__]
     doc = inspect.getdoc(make) or ""
     if not doc and (module.__doc__ or "").startswith((f"{name}:", "The published")):
         doc = (module.__doc__ or "").removeprefix(f"{name}:").strip()
         doc = doc[0].upper() + doc[1:]
-    paragraphs = [part for part in doc.split("\n\n") if part and not part.strip().startswith(("fulcrum train", "torchrun"))]
+    paragraphs = [
+        part
+        for part in doc.split("\n\n")
+        if part and not part.strip().startswith(("fulcrum train", "torchrun"))
+    ]
     return [" ".join(part.split()) for part in paragraphs]
 
 
@@ -137,7 +187,10 @@ def _slots(run: RunSpec) -> list[tuple[str, str]]:
     for name in RunSpec.model_fields:
         part = getattr(run, name)
         if isinstance(part, Record) and not isinstance(part, Filler):
-            rows += [(f"{name}.{inner}", _value(getattr(part, inner))) for inner in type(part).model_fields]
+            rows += [
+                (f"{name}.{inner}", _value(getattr(part, inner)))
+                for inner in type(part).model_fields
+            ]
         else:
             rows.append((name, _value(part)))
     return rows

@@ -1,4 +1,5 @@
-"""docs/reference/slots.md: every slot of a run with its type, range, default and meaning, read from the records' source."""
+"""docs/reference/slots.md: every slot of a run with its type, range, default and meaning, read from
+the records' source."""
 
 import inspect
 from collections.abc import Iterator
@@ -25,7 +26,12 @@ fits, with its settings.
 
 def slot_page(fillers: tuple[type[Filler], ...]) -> str:
     seams: dict[str, type[Filler]] = {}
-    lines = ["## All slots", "", "| slot | type or seam | range | default | meaning |", "|---|---|---|---|---|"]
+    lines = [
+        "## All slots",
+        "",
+        "| slot | type or seam | range | default | meaning |",
+        "|---|---|---|---|---|",
+    ]
     for path, name, record in _slots():
         field = record.model_fields[name]
         base = _seam(field.annotation)
@@ -37,7 +43,10 @@ def slot_page(fillers: tuple[type[Filler], ...]) -> str:
         else:
             meaning = ""
         meaning = remarks(record).get(name, meaning)
-        lines.append(f"| `{path}` | {_cell(kind)} | {interval} | {_default(field, default)} | {_cell(meaning)} |")
+        lines.append(
+            f"| `{path}` | {_cell(kind)} | {interval} | {_default(field, default)} |"
+            f" {_cell(meaning)} |"
+        )
     lines += ["", *_stages(), ""]
     for path, base in seams.items():
         lines += [f"## {path}", "", *_kinds(path, base, fillers)]
@@ -71,17 +80,22 @@ def _meaning(base: type[Filler]) -> str:
 
 
 def _stages() -> list[str]:
-    fields, meaning = ", ".join(f"`{name}`" for name in During.model_fields), inspect.getdoc(During) or ""
+    fields, meaning = (
+        ", ".join(f"`{name}`" for name in During.model_fields),
+        inspect.getdoc(During) or "",
+    )
     return [
-        f"A stage of `data.stages` ({fields}): {meaning[0].lower()}{meaning[1:]} A lever for a part of the budget makes "
-        "one: `pocket + tread @ (0, 0.8)`."
+        f"A stage of `data.stages` ({fields}): {meaning[0].lower()}{meaning[1:]} A lever for a part"
+        " of the budget makes one: `pocket + tread @ (0, 0.8)`."
     ]
 
 
 def _kinds(path: str, base: type[Filler], fillers: tuple[type[Filler], ...]) -> Iterator[str]:
     doc = (inspect.getdoc(base) or "").split(":", 1)[-1].strip()
     yield from (doc[:1].upper() + " ".join(doc[1:].split()), "")
-    for filler in sorted((one for one in fillers if issubclass(one, base)), key=lambda one: one.kind):
+    for filler in sorted(
+        (one for one in fillers if issubclass(one, base)), key=lambda one: one.kind
+    ):
         doc = " ".join((inspect.getdoc(filler) or "").split())
         yield from (f"### `{filler.kind}`", "", *([doc, ""] if filler.__doc__ and doc else []))
         if filler.model_fields:
@@ -99,7 +113,15 @@ def _default(field: Any, value: Any, needed: str = "of the recipe") -> str:
         return needed
     if isinstance(value, Record):
         return ""
-    text = "none" if value is None else "''" if value == "" else "nothing" if value == () else str(value)
+    text = (
+        "none"
+        if value is None
+        else "''"
+        if value == ""
+        else "nothing"
+        if value == ()
+        else str(value)
+    )
     return f"`{text}`".replace("|", "\\|")
 
 

@@ -1,6 +1,8 @@
-"""The site's navigation, its links and its promise to load nothing from elsewhere. mkdocs calls the on_... functions.
+"""The site's navigation, its links and its promise to load nothing from elsewhere. mkdocs calls the
+on_... functions.
 
-A page of docs/ that mkdocs.yml does not name is found here: whoever adds a guide need not know of the site.
+A page of docs/ that mkdocs.yml does not name is found here: whoever adds a guide need not know of
+the site.
 """
 
 import posixpath
@@ -9,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 UNNAMED = "Guides"  # the section that takes top-level pages which mkdocs.yml does not name
-FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}  # pages that lie beside docs/
+# pages that lie beside docs/
+FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 NAMED_PAGE = re.compile(r"(?<!\[)`((?:docs/[\w-]+/)|[\w./-]+\.md)`(?!\])")
 LINK_UP = re.compile(r"\[([^\]\n]+)\]\((\.\./[^)\s]+)\)")
 LIST_AFTER_TEXT = re.compile(r"^(?![-*|#>\s]|\d+\. )(.+)\n(?=(?:[-*]|\d+\.) )", re.M)
-LOADS = re.compile(r"<(?:(?:script|img|iframe|source)\b[^>]*?\bsrc|link\b[^>]*?\bhref)=[\"']?(?:https?:)?//", re.I)
+LOADS = re.compile(
+    r"<(?:(?:script|img|iframe|source)\b[^>]*?\bsrc|link\b[^>]*?\bhref)=[\"']?(?:https?:)?//", re.I
+)
 
 Nav = list[Any]
 
@@ -32,7 +37,11 @@ def whole_navigation(named: Nav, docs: Path) -> Nav:
 def pages_of(nav: Any) -> list[str]:
     if isinstance(nav, str):
         return [nav]
-    return [page for entry in (nav.values() if isinstance(nav, dict) else nav) for page in pages_of(entry)]
+    return [
+        page
+        for entry in (nav.values() if isinstance(nav, dict) else nav)
+        for page in pages_of(entry)
+    ]
 
 
 def _opened(entry: Any, docs: Path) -> Any:
@@ -48,9 +57,11 @@ def _opened(entry: Any, docs: Path) -> Any:
 
 
 def linked(text: str, page: str, docs: Path) -> str:
-    """A page's text with `docs/judges.md` as a link to it, and links that leave docs/ as the names of files. Code stays.
+    """A page's text with `docs/judges.md` as a link to it, and links that leave docs/ as the names
+    of files. Code stays.
 
-    A list that follows a text at once gets the empty line that GitHub does not need and mkdocs does.
+    A list that follows a text at once gets the empty line that GitHub does not need and mkdocs
+    does.
     """
     folder = posixpath.dirname(page)
 
@@ -65,7 +76,11 @@ def linked(text: str, page: str, docs: Path) -> str:
 
     def named(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", folder, found.group(2)))
-        return found.group(0) if target.startswith("docs/") else f"{found.group(1)} (`{target}` of the repository)"
+        return (
+            found.group(0)
+            if target.startswith("docs/")
+            else f"{found.group(1)} (`{target}` of the repository)"
+        )
 
     def told(part: str) -> str:
         return LIST_AFTER_TEXT.sub(r"\1\n\n", LINK_UP.sub(named, NAMED_PAGE.sub(to_page, part)))
@@ -76,7 +91,11 @@ def linked(text: str, page: str, docs: Path) -> str:
 
 def loads_from_elsewhere(site: Path) -> list[str]:
     """Pages with a script, style, picture or frame of another server."""
-    return [str(page.relative_to(site)) for page in sorted(site.rglob("*.html")) if LOADS.search(page.read_text("utf-8"))]
+    return [
+        str(page.relative_to(site))
+        for page in sorted(site.rglob("*.html"))
+        if LOADS.search(page.read_text("utf-8"))
+    ]
 
 
 def on_config(config: Any) -> Any:
@@ -88,7 +107,11 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for name, path in FROM_ROOT.items():
-        files.append(File.generated(config, name, content=(Path(config["docs_dir"]).parent / path).read_text("utf-8")))
+        files.append(
+            File.generated(
+                config, name, content=(Path(config["docs_dir"]).parent / path).read_text("utf-8")
+            )
+        )
     return files
 
 
@@ -101,4 +124,6 @@ def on_post_build(config: Any) -> None:
 
     foreign = loads_from_elsewhere(Path(config["site_dir"]))
     if foreign:
-        raise PluginError(f"expected pages that open offline; these load from elsewhere: {', '.join(foreign)}")
+        raise PluginError(
+            f"expected pages that open offline; these load from elsewhere: {', '.join(foreign)}"
+        )

@@ -24,15 +24,25 @@ def register(app: typer.Typer) -> None:
 def gallery(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]...", help="Runs by folder, key or beginning of a key; none: all that are there."),
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Runs by folder, key or beginning of a key; none: all that are there.",
+        ),
     ] = None,
     study: Annotated[
-        Path | None, typer.Option(metavar="PLAN_OR_FOLDER", help="The arms of this study instead, under one seed.")
+        Path | None,
+        typer.Option(
+            metavar="PLAN_OR_FOLDER", help="The arms of this study instead, under one seed."
+        ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
-            min=0, help="With --study: show the cells of this training seed; default: the first that most arms have."
+            min=0,
+            help=(
+                "With --study: show the cells of this training seed; default: the first that most"
+                " arms have."
+            ),
         ),
     ] = None,
     out: Out = OUT,
@@ -41,14 +51,21 @@ def gallery(
     device: DeviceName = "cpu",
     threads: Annotated[
         int,
-        typer.Option(min=1, help="CPU threads of a drawing. More than one pays for large models on a machine at rest."),
+        typer.Option(
+            min=1,
+            help=(
+                "CPU threads of a drawing. More than one pays for large models on a machine at"
+                " rest."
+            ),
+        ),
     ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Open a page on this machine: type a prompt, and see runs draw it side by side from the same noise.
+    """Open a page on this machine: type a prompt, and see runs draw it side by side from the same
+    noise.
 
-    With sliders over guidance, steps and the points of the training whose weights were kept (train --keep-checkpoints). It
-    needs no network, and answers this machine only.
+    With sliders over guidance, steps and the points of the training whose weights were kept (train
+    --keep-checkpoints). It needs no network, and answers this machine only.
     """
     import torch
 
@@ -58,9 +75,14 @@ def gallery(
 
     device_named(device)  # refused before anything is looked for
     if study is not None and runs:
-        raise BadInput("a gallery shows runs or the arms of a study", "leave out the runs, or --study")
+        raise BadInput(
+            "a gallery shows runs or the arms of a study", "leave out the runs, or --study"
+        )
     if seed is not None and study is None:
-        raise BadInput("--seed chooses among the cells of a study", "add --study; the seed of the noise is on the page")
+        raise BadInput(
+            "--seed chooses among the cells of a study",
+            "add --study; the seed of the noise is on the page",
+        )
     known, hashes = catalogue(levers)
     with awaited("reading the runs", say):
         collection = (
@@ -71,24 +93,37 @@ def gallery(
         prompts = _prompts(collection.exhibits[0].run)
     torch.set_num_threads(thread_count(threads))
     place = out if collection.study is None else collection.study.parent
-    desk = DrawingDesk(collection, OpenModels(device), sample_options(place, OUT, levers or (), device))
+    desk = DrawingDesk(
+        collection, OpenModels(device), sample_options(place, OUT, levers or (), device)
+    )
 
     def ready(address: str) -> None:
         say(f"{_summary(collection)}\n{address}   (Ctrl-C ends it)")
-        emit({"gallery": address, "runs": [exhibit.key for exhibit in collection.exhibits]}, as_json)
+        emit(
+            {"gallery": address, "runs": [exhibit.key for exhibit in collection.exhibits]}, as_json
+        )
 
     serve_gallery(desk, prompts, port, ready)
 
 
 def _summary(collection: "Collection") -> str:
-    lines = [f"{collection.title}: {len(collection.exhibits)} of them" if collection.study else collection.title]
+    lines = [
+        (
+            f"{collection.title}: {len(collection.exhibits)} of them"
+            if collection.study
+            else collection.title
+        )
+    ]
     facts = [exhibit.facts() for exhibit in collection.exhibits]
     lines += [f"  {one['name']}: {one['state']}" for one in facts if one["state"]]
-    return "\n".join([*lines, *(f"  {one.name} is not shown: {one.reason}" for one in collection.absent)])
+    return "\n".join(
+        [*lines, *(f"  {one.name} is not shown: {one.reason}" for one in collection.absent)]
+    )
 
 
 def _prompts(run: "RunSpec") -> list[str]:
-    """Held-out captions of the first run's data; none where the data is not here: they are only examples."""
+    """Held-out captions of the first run's data; none where the data is not here: they are only
+    examples."""
     from fulcrum.measure.evaluation import prompts
     from fulcrum.spec.errors import FulcrumError
 

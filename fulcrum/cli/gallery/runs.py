@@ -22,7 +22,8 @@ from fulcrum.training.run_folder import RunFolder, require_parts
 from fulcrum.training.trained_run import find_run, run_label, runs_under
 
 # --------------------------------------------------------------------------------------------------
-# What the page may ask for: a prompt, a noise, settings and columns, each within a limit; nothing of it is a path.
+# What the page may ask for: a prompt, a noise, settings and columns, each within a limit; nothing
+# of it is a path.
 
 
 MOST_LETTERS, MOST_PICTURES, MOST_STEPS, MOST_COLUMNS, MOST_GUIDANCE = 2000, 8, 200, 12, 100.0
@@ -35,7 +36,8 @@ class WantedColumn(Frozen):
 
 
 class GalleryRequest(Frozen):
-    page: Annotated[str, Field(pattern="^[0-9a-z]{1,32}$")]  # who asks: a newer request of the same page ends this one
+    #: who asks: a newer request of the same page ends this one
+    page: Annotated[str, Field(pattern="^[0-9a-z]{1,32}$")]
     prompt: Annotated[str, Field(max_length=MOST_LETTERS)]
     seed: Annotated[int, Field(ge=0, le=MOST_SEED)] = 0
     count: Annotated[int, Field(ge=1, le=MOST_PICTURES)] = 1  # pictures of each run
@@ -51,7 +53,8 @@ class GalleryRequest(Frozen):
 
 
 # --------------------------------------------------------------------------------------------------
-# What hangs in the gallery: runs that can be drawn with, chosen at the start; and those that cannot, with the reason.
+# What hangs in the gallery: runs that can be drawn with, chosen at the start; and those that
+# cannot, with the reason.
 
 
 MOST_RUNS = 64  # that a person can choose from
@@ -75,7 +78,11 @@ class Exhibit(NamedTuple):
     def noise(self) -> tuple[object, ...]:
         """Runs that agree in this begin from the same noise."""
         size = self.run.data.size
-        return (self.run.encode.codec.channels, *cells(self.run, (size, size)), self.run.flow.noise_scale)
+        return (
+            self.run.encode.codec.channels,
+            *cells(self.run, (size, size)),
+            self.run.flow.noise_scale,
+        )
 
     def facts(self) -> dict[str, Any]:
         """What the page knows of it, as the folder stands now."""
@@ -85,7 +92,9 @@ class Exhibit(NamedTuple):
         return {
             "key": self.key,
             "name": self.name,
-            "detail": " · ".join([*([self.origin] if self.origin != self.name else []), self.key[:8], f"{size} px"]),
+            "detail": " · ".join(
+                [*([self.origin] if self.origin != self.name else []), self.key[:8], f"{size} px"]
+            ),
             "state": "" if finished else f"not finished: at {now:,} of {budget:,} images",
             "colour": self.colour,
             "points": known,
@@ -124,18 +133,25 @@ class _Hanging(NamedTuple):
 
 
 def named_runs(names: Sequence[str], out: Path, fillers: tuple[type[Filler], ...]) -> Collection:
-    """Runs by folder, key or the beginning of a key; none named: all under `out`, the newest first."""
+    """Runs by folder, key or the beginning of a key; none named: all under `out`, the newest
+    first."""
     if names:
         paths = list(dict.fromkeys(find_run(name, out) for name in names))
     else:
-        paths = sorted(runs_under(out), key=lambda path: (path / "about.json").stat().st_mtime, reverse=True)[:MOST_RUNS]
+        paths = sorted(
+            runs_under(out), key=lambda path: (path / "about.json").stat().st_mtime, reverse=True
+        )[:MOST_RUNS]
     if not paths:
-        raise BadInput(f"there are no runs under {out}", "train one with: fulcrum train spark; or name the place: --out")
+        raise BadInput(
+            f"there are no runs under {out}",
+            "train one with: fulcrum train spark; or name the place: --out",
+        )
     return _hung("", [_Hanging(path) for path in paths], fillers)
 
 
 def arms_of(study: Path, seed: int | None, fillers: tuple[type[Filler], ...]) -> Collection:
-    """A study's arms under one seed, the baseline first, then best first; no seed: the first that most arms have."""
+    """A study's arms under one seed, the baseline first, then best first; no seed: the first that
+    most arms have."""
     try:
         result = read_result(study / RESULT)
     except (OSError, ValueError) as error:
@@ -150,7 +166,10 @@ def arms_of(study: Path, seed: int | None, fillers: tuple[type[Filler], ...]) ->
             f"it has: {', '.join(map(str, result.plan.seeds))}; choose with --seed",
         )
     hanging, absent = [], []
-    for arm in (result.baseline, *(result.combinations or [a for a in result.ranked if a.name != result.baseline.name])):
+    for arm in (
+        result.baseline,
+        *(result.combinations or [a for a in result.ranked if a.name != result.baseline.name]),
+    ):
         cell = next((cell for cell in arm.cells if cell.seed == wanted), None)
         if cell is None or not (study.parent / cell.key / "about.json").is_file():
             absent.append(Absent(arm.label, f"no run of seed {wanted} lies beside the study"))
@@ -169,7 +188,10 @@ def _best_seed(result: StudyResult) -> int:
 
 
 def _hung(
-    title: str, hanging: Iterable[_Hanging], fillers: tuple[type[Filler], ...], before: Iterable[Absent] = ()
+    title: str,
+    hanging: Iterable[_Hanging],
+    fillers: tuple[type[Filler], ...],
+    before: Iterable[Absent] = (),
 ) -> Collection:
     exhibits: list[Exhibit] = []
     absent = list(before)
@@ -181,7 +203,9 @@ def _hung(
             absent.append(Absent(name, getattr(error, "message", "its description is damaged")))
     if not exhibits:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in absent[:4])
-        raise BadInput(f"none of the runs can be drawn with: {reasons}", "train one: fulcrum train spark")
+        raise BadInput(
+            f"none of the runs can be drawn with: {reasons}", "train one: fulcrum train spark"
+        )
     several = f"{len(exhibits)} runs side by side" if len(exhibits) > 1 else exhibits[0].name
     return Collection(title or several, tuple(exhibits), tuple(absent))
 
@@ -193,7 +217,9 @@ def _exhibit(one: _Hanging, usual: str, fillers: tuple[type[Filler], ...]) -> Ex
     run = read(about["run"], fillers)
     folder.result()  # one that cannot be read is told now
     if not points(folder):
-        raise BadInput("it has no checkpoint yet: it was not trained, or its weights were not copied")
+        raise BadInput(
+            "it has no checkpoint yet: it was not trained, or its weights were not copied"
+        )
     phrase = str(about["phrase"])
     return Exhibit(
         folder,
@@ -205,7 +231,8 @@ def _exhibit(one: _Hanging, usual: str, fillers: tuple[type[Filler], ...]) -> Ex
 
 
 # --------------------------------------------------------------------------------------------------
-# Models that are open: loaded once, kept while there is room, their codecs and text encoders shared.
+# Models that are open: loaded once, kept while there is room, their codecs and text encoders
+# shared.
 
 
 MOST_BYTES = 4 << 30  # of open weights together; one model at least
@@ -226,11 +253,20 @@ class OpenModels:
             if key not in self.painters:
                 weights = weights_at(exhibit.folder, images)
                 run = exhibit.run
-                painter = Painter(run, weights, self._part(run.encode.codec), self._part(run.encode.text), self.system)
+                painter = Painter(
+                    run,
+                    weights,
+                    self._part(run.encode.codec),
+                    self._part(run.encode.text),
+                    self.system,
+                )
                 _ = painter.empty  # read once: copies that draw with other settings share it
                 self.painters[key] = painter, sum(value.nbytes for value in weights.values())
             self.painters.move_to_end(key)
-            while len(self.painters) > 1 and sum(size for _, size in self.painters.values()) > self.most_bytes:
+            while (
+                len(self.painters) > 1
+                and sum(size for _, size in self.painters.values()) > self.most_bytes
+            ):
                 self.painters.popitem(last=False)
             return self.painters[key][0]
 

@@ -44,16 +44,26 @@ from fulcrum.judge.serve import LoopbackHandler, bind, until_stopped
 from fulcrum.networks.text import forget_prompts, misread, shortened
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.training.kept_weights import points
-from fulcrum.training.pictures import Variant, drawn, file_words, picture_facts, png, rows_of, to_image
+from fulcrum.training.pictures import (
+    Variant,
+    drawn,
+    file_words,
+    picture_facts,
+    png,
+    rows_of,
+    to_image,
+)
 
 # --------------------------------------------------------------------------------------------------
-# Draws what pages ask for, one column after another: each picture once, the newest request of a page first.
+# Draws what pages ask for, one column after another: each picture once, the newest request of a
+# page first.
 
 
 MOST_WAITING = 16  # requests at a time
 MOST_KEPT = 64 << 20  # bytes of pictures that are kept
 TICK = 0.05  # seconds after which one that waits looks whether it is still wanted
-SMALL, SCALE = 256, 4  # pixels of a side up to which a picture is enlarged, and how much: as `fulcrum sample` does
+# pixels of a side up to which a picture is enlarged, and how much: as `fulcrum sample` does
+SMALL, SCALE = 256, 4
 
 
 class Superseded(Exception):
@@ -82,13 +92,24 @@ class KeptColumn(NamedTuple):
 
 
 class DrawingDesk:
-    """One drawing at a time; pictures stay in memory and are known by the hash of all that decides them."""
+    """One drawing at a time; pictures stay in memory and are known by the hash of all that decides
+    them."""
 
     def __init__(
-        self, collection: Collection, models: OpenModels, options: Sequence[str] = (), most_kept: int = MOST_KEPT
+        self,
+        collection: Collection,
+        models: OpenModels,
+        options: Sequence[str] = (),
+        most_kept: int = MOST_KEPT,
     ) -> None:
-        """`options`: what a `fulcrum sample` command needs besides to find the runs (--out, --with, --device)."""
-        self.collection, self.models, self.options, self.most_kept = collection, models, options, most_kept
+        """`options`: what a `fulcrum sample` command needs besides to find the runs (--out, --with,
+        --device)."""
+        self.collection, self.models, self.options, self.most_kept = (
+            collection,
+            models,
+            options,
+            most_kept,
+        )
         self.columns: OrderedDict[str, KeptColumn] = OrderedDict()
         self.newest: dict[str, DrawingTurn] = {}  # of each page
         self.drawing, self.keeping = threading.Lock(), threading.Lock()
@@ -100,9 +121,12 @@ class DrawingDesk:
             with suppress(Exception):
                 self.models.painter(exhibit, points(exhibit.folder)[-1])
 
-    def answers(self, request: GalleryRequest, closed: Callable[[], bool] = lambda: False) -> Iterator[dict[str, Any]]:
-        """One record for each column as it comes, and one at the end. A request ends early when its page asks for something
-        else, or is `closed`: nobody waits for pictures that nobody will see."""
+    def answers(
+        self, request: GalleryRequest, closed: Callable[[], bool] = lambda: False
+    ) -> Iterator[dict[str, Any]]:
+        """One record for each column as it comes, and one at the end. A request ends early when its
+        page asks for something else, or is `closed`: nobody waits for pictures that nobody will
+        see."""
         with self._turn(request.page, closed) as turn:
             begun = time.perf_counter()
             for column in request.columns:
@@ -112,8 +136,12 @@ class DrawingDesk:
                     yield {"superseded": True}
                     return
                 except FulcrumError as error:
-                    yield {"key": column.key, "error": f"{error.message}{': ' if error.hint else ''}{error.hint}"}
-                except Exception as error:  # one run's fault: the others are still drawn, and the page goes on
+                    yield {
+                        "key": column.key,
+                        "error": f"{error.message}{': ' if error.hint else ''}{error.hint}",
+                    }
+                # one run's fault: the others are still drawn, and the page goes on
+                except Exception as error:
                     yield {"key": column.key, "error": f"{type(error).__name__}: {error}"}
             yield {"done": True, "seconds": round(time.perf_counter() - begun, 3)}
 
@@ -133,12 +161,25 @@ class DrawingDesk:
             if self.newest.get(page) is turn:
                 del self.newest[page]
 
-    def _column(self, request: GalleryRequest, column: WantedColumn, turn: DrawingTurn) -> dict[str, Any]:
+    def _column(
+        self, request: GalleryRequest, column: WantedColumn, turn: DrawingTurn
+    ) -> dict[str, Any]:
         exhibit = self.collection.by_key(column.key)
         if exhibit is None:
-            raise BadInput("this run is not in the gallery", "name it when you open the gallery: fulcrum gallery RUN ...")
+            raise BadInput(
+                "this run is not in the gallery",
+                "name it when you open the gallery: fulcrum gallery RUN ...",
+            )
         images = _point(exhibit, column.at)
-        asked = [column.key, images, request.prompt, request.seed, request.count, request.guidance, request.steps]
+        asked = [
+            column.key,
+            images,
+            request.prompt,
+            request.seed,
+            request.count,
+            request.guidance,
+            request.steps,
+        ]
         ident = sha256_json(asked)
         kept = self._kept(ident)
         if kept is not None:
@@ -166,7 +207,9 @@ class DrawingDesk:
                 self.columns.move_to_end(ident)
             return self.columns.get(ident)
 
-    def _drawn(self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, turn: DrawingTurn) -> KeptColumn:
+    def _drawn(
+        self, request: GalleryRequest, exhibit: Exhibit, images: int, ident: str, turn: DrawingTurn
+    ) -> KeptColumn:
         turn.require_wanted()
         begun = time.perf_counter()
         painter = self.models.painter(exhibit, images)
@@ -181,14 +224,18 @@ class DrawingDesk:
         at = None if settled else images
         files = [
             KeptPicture(
-                png(to_image(picture, scale), picture_facts(variant, row, picture, scale, "", "euler", at)),
+                png(
+                    to_image(picture, scale),
+                    picture_facts(variant, row, picture, scale, "", "euler", at),
+                ),
                 f"{file_words(row.prompt)}-{row.number:03d}-seed{row.seed}-{exhibit.key[:8]}.png",
             )
             for row, picture in zip(rows, pictures, strict=True)
         ]
         answer = {
             "pictures": [
-                {"id": f"{ident}-{number}", "file": file.name, "number": number} for number, file in enumerate(files)
+                {"id": f"{ident}-{number}", "file": file.name, "number": number}
+                for number, file in enumerate(files)
             ],
             "images": images,
             "guidance": variant.guidance,
@@ -200,18 +247,28 @@ class DrawingDesk:
         }
         return KeptColumn(answer, files)
 
-    def _command(self, request: GalleryRequest, exhibit: Exhibit, prompt: str, at: int | None, scale: int) -> str:
+    def _command(
+        self, request: GalleryRequest, exhibit: Exhibit, prompt: str, at: int | None, scale: int
+    ) -> str:
         """What draws the same from a terminal."""
         options = {
             "--seed": request.seed or None,
             "--count": request.count if request.count > 1 else None,
-            "--guidance": None if request.guidance is None else repr(request.guidance).removesuffix(".0"),
+            "--guidance": None
+            if request.guidance is None
+            else repr(request.guidance).removesuffix(".0"),
             "--steps": request.steps,
             "--at": at,
             "--scale": scale if scale != SCALE else None,
         }
-        words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        arguments = ["--", exhibit.key, prompt] if prompt.startswith("-") else [exhibit.key, prompt]  # it is no option
+        words = [
+            word
+            for name, value in options.items()
+            if value is not None
+            for word in (name, str(value))
+        ]
+        # it is no option
+        arguments = ["--", exhibit.key, prompt] if prompt.startswith("-") else [exhibit.key, prompt]
         return shlex.join(["fulcrum", "sample", *words, *self.options, *arguments])
 
 
@@ -236,7 +293,8 @@ def sample_options(out: Path, usual: Path, files: Sequence[Path], device: str) -
 
 
 # --------------------------------------------------------------------------------------------------
-# The gallery's page: one HTML text with its style and script inside; it asks nobody but the server that it came from.
+# The gallery's page: one HTML text with its style and script inside; it asks nobody but the server
+# that it came from.
 
 
 FIRST = 4  # runs that are shown until a person chooses
@@ -255,7 +313,8 @@ POLICY = (
 
 
 def render(collection: Collection, prompts: list[str]) -> str:
-    """`prompts`: examples that a person may begin with. Every value is escaped; run names and prompts are text."""
+    """`prompts`: examples that a person may begin with. Every value is escaped; run names and
+    prompts are text."""
     environment = Environment(
         loader=PackageLoader("fulcrum.cli.gallery"),
         autoescape=True,
@@ -271,7 +330,9 @@ def render(collection: Collection, prompts: list[str]) -> str:
         first=FIRST,
         limits=LIMITS,
         data={"runs": runs, "limits": LIMITS, "first": FIRST, "prompts": prompts},
-        style=Markup(_text("fulcrum.judge", "style.css") + _text("fulcrum.cli.gallery", "gallery.css")),
+        style=Markup(
+            _text("fulcrum.judge", "style.css") + _text("fulcrum.cli.gallery", "gallery.css")
+        ),
         script=Markup(script()),
     )
 
@@ -290,9 +351,11 @@ def _text(package: str, name: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The gallery's server, on loopback: the page, the study's page, drawing as it goes, and pictures by their hash.
+# The gallery's server, on loopback: the page, the study's page, drawing as it goes, and pictures by
+# their hash.
 #
-# No part of a request is a path on the disk: runs are known by key from the list at the start, pictures are kept in memory.
+# No part of a request is a path on the disk: runs are known by key from the list at the start,
+# pictures are kept in memory.
 
 
 MOST_BODY = 16_384  # bytes of a request
@@ -315,11 +378,15 @@ class GalleryHandler(LoopbackHandler):
         picture = PICTURE.fullmatch(path)
         if path == "/":
             page = render(self.desk.collection, self.prompts)
-            self._send(page.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": policy()})
+            self._send(
+                page.encode(), "text/html; charset=utf-8", {"Content-Security-Policy": policy()}
+            )
         elif path == "/study" and self.desk.collection.study is not None:
             self._send_study()
         elif picture and (kept := self.desk.picture(picture[1], int(picture[2]))):
-            self._send(kept.data, "image/png", {"Content-Disposition": f'inline; filename="{kept.name}"'})
+            self._send(
+                kept.data, "image/png", {"Content-Disposition": f'inline; filename="{kept.name}"'}
+            )
         else:
             self.send_error(HTTPStatus.NOT_FOUND, "not in this gallery")
 
@@ -329,10 +396,13 @@ class GalleryHandler(LoopbackHandler):
         length = self.headers.get("Content-Length", "")
         if self.path != "/draw":
             self.send_error(HTTPStatus.NOT_FOUND, "not in this gallery")
-        elif self.headers.get_content_type() != "application/json":  # a form of another site cannot send this
+        # a form of another site cannot send this
+        elif self.headers.get_content_type() != "application/json":
             self.send_error(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
         elif not LENGTH.fullmatch(length) or int(length) > MOST_BODY:
-            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BODY} bytes")
+            self.send_error(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MOST_BODY} bytes"
+            )
         else:
             self._draw(self.rfile.read(int(length)))
 
@@ -342,7 +412,9 @@ class GalleryHandler(LoopbackHandler):
             request = GalleryRequest.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
-            refusal = {"error": f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}"}
+            refusal = {
+                "error": f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}"
+            }
             self._send(json.dumps(refusal).encode(), "application/json", {}, HTTPStatus.BAD_REQUEST)
             return
         self.send_response(HTTPStatus.OK)
@@ -370,15 +442,26 @@ class GalleryHandler(LoopbackHandler):
         settle(folder)
         try:
             page = study_page.render(study_page.read(folder / RESULT), gallery="/")
-            touched = (folder / "report.html").stat().st_mtime  # a running study does so, and its page looks
+            # a running study does so, and its page looks
+            touched = (folder / "report.html").stat().st_mtime
         except (OSError, ValueError):
             self.send_error(HTTPStatus.NOT_FOUND, "the study's result cannot be read")
             return
-        self._send(page.encode(), "text/html; charset=utf-8", {"Last-Modified": self.date_time_string(touched)})
+        self._send(
+            page.encode(),
+            "text/html; charset=utf-8",
+            {"Last-Modified": self.date_time_string(touched)},
+        )
 
-    def _send(self, body: bytes, kind: str, headers: dict[str, str], status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(
+        self, body: bytes, kind: str, headers: dict[str, str], status: HTTPStatus = HTTPStatus.OK
+    ) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            **headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
@@ -389,7 +472,9 @@ def open_gallery(desk: DrawingDesk, prompts: list[str], port: int = 0) -> Thread
     return bind(partial(GalleryHandler, desk, prompts), port)
 
 
-def serve_gallery(desk: DrawingDesk, prompts: list[str], port: int, ready: Callable[[str], None]) -> None:
+def serve_gallery(
+    desk: DrawingDesk, prompts: list[str], port: int, ready: Callable[[str], None]
+) -> None:
     """Serves until Ctrl-C. The runs that are shown first are opened meanwhile."""
     server = open_gallery(desk, prompts, port)
     Thread(target=desk.open_first, args=(FIRST,), daemon=True).start()

@@ -22,15 +22,18 @@ from fulcrum.spec.errors import BadInput, install_extra
 # --------------------------------------------------------------------------------------------------
 # What the pages of a Parquet file say that they unfold to, read before anything is unfolded.
 #
-# pyarrow makes room for whatever a page's header says, up to 2 GB, and looks at no sum: the head of a file may say less.
-# Head and headers are Thrift's compact protocol; of each we keep a few numbers, and of the rest, which is passed over,
-# nothing is built. No pyarrow in here.
+# pyarrow makes room for whatever a page's header says, up to 2 GB, and looks at no sum: the head of
+# a file may say less. Head and headers are Thrift's compact protocol; of each we keep a few
+# numbers, and of the rest, which is passed over, nothing is built. No pyarrow in here.
 
 
-_USUAL, _LONGEST = 1 << 12, 1 << 20  # bytes of a header; it may hold the least and the largest value
+# bytes of a header; it may hold the least and the largest value
+_USUAL, _LONGEST = 1 << 12, 1 << 20
 DEEPEST = 64  # structs within each other; a header has three, and pyarrow reads no more than these
-MOST_FIELDS = 1 << 23  # values of the file's head, two seconds; 10,000 row groups of 10 columns have half as many
-MOST_FOLD = 4  # a page that unfolds to so many times its bytes in the file hardly shrank: those had to be sent
+# values of the file's head, two seconds; 10,000 row groups of 10 columns have half as many
+MOST_FIELDS = 1 << 23
+# a page that unfolds to so many times its bytes in the file hardly shrank: those had to be sent
+MOST_FOLD = 4
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _WIDTHS = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}  # bytes of one in a list
 _UNFOLDED, _FOLDED, _VALUES = 2, 3, 1  # fields of a header, and the first of each struct in it
@@ -38,7 +41,8 @@ _GROUPS, _COLUMNS, _ABOUT = 4, 1, 3  # fields of the file's head, of a row group
 _LENGTH, _DATA_AT, _DICTIONARY_AT = 7, 9, 11  # fields of what a column says of itself
 _ABOUT_VALUES = (5, 7, 8)  # fields that hold these structs: data, dictionary, data of version 2
 
-Kept = Mapping[tuple[int, int], "Kept"]  # fields of a struct that are kept, by number and kind; of each what is kept within
+# fields of a struct that are kept, by number and kind; of each what is kept within
+Kept = Mapping[tuple[int, int], "Kept"]
 _PLACE: Kept = {(field, _I64): {} for field in (_LENGTH, _DATA_AT, _DICTIONARY_AT)}
 _HEAD: Kept = {(_GROUPS, _LIST): {(_COLUMNS, _LIST): {(_ABOUT, _STRUCT): _PLACE}}}
 _HEADER: Kept = {
@@ -67,8 +71,9 @@ class Bomb(ValueError):
 
 
 def unfolded(stream: IO[bytes]) -> Unfolded:
-    """By the headers of the pages of every column of every row group. Where they lie is read here too: pyarrow ends the
-    process, by an exception of C++ that nobody catches, when it is asked for a column whose statistics are damaged."""
+    """By the headers of the pages of every column of every row group. Where they lie is read here
+    too: pyarrow ends the process, by an exception of C++ that nobody catches, when it is asked for
+    a column whose statistics are damaged."""
     size = stream.seek(0, 2)
     stream.seek(max(size - 8, 0))
     length = int.from_bytes(stream.read(4), "little")
@@ -89,14 +94,19 @@ def measured(stream: IO[bytes], chunks: Sequence[Mapping[int, Any]], size: int) 
             folded += page.folded + 1  # its header has a byte at least
             if folded > size:
                 raise Bomb("pages of several columns are the same")
-            total, largest, values = total + page.unfolded, max(largest, page.unfolded), max(values, page.values)
+            total, largest, values = (
+                total + page.unfolded,
+                max(largest, page.unfolded),
+                max(values, page.values),
+            )
             if page.unfolded > max(shrunk.unfolded, MOST_FOLD * page.folded):
                 shrunk = page
     return Unfolded(total, largest, values, shrunk)
 
 
 def _pages(stream: IO[bytes], chunk: Mapping[int, Any]) -> Iterator[Page]:
-    """Of one column of one row group, as far as they can be told apart: what follows pyarrow cannot read either."""
+    """Of one column of one row group, as far as they can be told apart: what follows pyarrow cannot
+    read either."""
     place, dictionary = chunk[_DATA_AT], chunk.get(_DICTIONARY_AT, 0)
     if 0 < dictionary < place:
         place = dictionary
@@ -130,7 +140,11 @@ def _header(stream: IO[bytes]) -> tuple[Page, int]:
     counts = [kind.get(_VALUES, 0) for kind in kinds]
     values = max((count for count in counts if isinstance(count, int)), default=0)
     folded, unfolded = numbers.get(_FOLDED), numbers.get(_UNFOLDED)
-    if not isinstance(folded, int) or not isinstance(unfolded, int) or min(folded, unfolded, values) < 0:
+    if (
+        not isinstance(folded, int)
+        or not isinstance(unfolded, int)
+        or min(folded, unfolded, values) < 0
+    ):
         raise ValueError("no header of a page")
     return Page(folded, unfolded, values), header.at
 
@@ -223,7 +237,9 @@ class _Thrift:
             raise self._too_many()
 
     def _too_many(self) -> Bomb:
-        return Bomb(f"its head holds more than {MOST_FIELDS:,} values; larger row groups need fewer")
+        return Bomb(
+            f"its head holds more than {MOST_FIELDS:,} values; larger row groups need fewer"
+        )
 
     def _varint(self) -> int:
         number = self.data[self.at]
@@ -245,16 +261,19 @@ class _Thrift:
 
 
 # --------------------------------------------------------------------------------------------------
-# Parquet files that hold the pictures themselves, as the hub's datasets do; pyarrow is imported only here.
+# Parquet files that hold the pictures themselves, as the hub's datasets do; pyarrow is imported
+# only here.
 
 
 _FREE = 1 << 26  # bytes that may unfold to anything
 MOST_PAGE, MOST_VALUES = 1 << 29, 1 << 26  # of one page: pyarrow holds it as a whole
-MOST_HELD = (1 << 31) - 1  # bytes of one page that hardly shrank, as a thousand pictures do: pyarrow has room for no more
+# bytes of one page that hardly shrank, as a thousand pictures do: pyarrow has room for no more
+MOST_HELD = (1 << 31) - 1
 
 
 def parquets_at(path: Path) -> list[Path] | None:
-    """The Parquet files of a folder that holds them and no pictures, or the file itself; None: something else."""
+    """The Parquet files of a folder that holds them and no pictures, or the file itself; None:
+    something else."""
     if path.is_file():
         return [path] if path.suffix.lower() == ".parquet" else None
     from fulcrum.data.readers.image_folder import files_below
@@ -269,17 +288,24 @@ def open_parquet(path: Path) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise BadInput(f"reading {path.name} needs the package pyarrow", install_extra("datasets")) from None
+        raise BadInput(
+            f"reading {path.name} needs the package pyarrow", install_extra("datasets")
+        ) from None
     try:
         opened = parquet.ParquetFile(path)
         about = opened.metadata
-        stated = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+        stated = sum(
+            about.row_group(number).total_byte_size for number in range(about.num_row_groups)
+        )
         with path.open("rb") as stream:
             pages = unfolded(stream)  # the head may say less than they do
     except Bomb as error:
         opened.close()
-        raise BadInput(f"{path} is not what a writer of Parquet makes: {error}", "who made it?") from None
-    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors derive from these
+        raise BadInput(
+            f"{path} is not what a writer of Parquet makes: {error}", "who made it?"
+        ) from None
+    # pyarrow's own errors derive from these
+    except (OSError, ValueError, NotImplementedError) as error:
         raise BadInput(f"{path} cannot be read: {error}", "is it whole?") from None
     total = max(stated, pages.total)
     if total > _FREE + MOST_RATIO * path.stat().st_size:
@@ -292,27 +318,37 @@ def open_parquet(path: Path) -> Any:
 
 
 def _fault_of(pages: Unfolded) -> str:
-    """Of a page that is too large to be read; empty where none is. What unfolds little was sent whole, and the writer of
-    pyarrow ends no page before 1,024 values: memory for them is memory in proportion to the file."""
+    """Of a page that is too large to be read; empty where none is. What unfolds little was sent
+    whole, and the writer of pyarrow ends no page before 1,024 values: memory for them is memory in
+    proportion to the file."""
     folded, size, _ = pages.shrunk
     if size > MOST_PAGE:
         limit = f"the limit is {MOST_PAGE:,}, or {MOST_FOLD} times what it has in the file"
-        return f"a page of {folded:,} bytes that unfolds to {size:,}; {limit}: a decompression bomb?"
+        return (
+            f"a page of {folded:,} bytes that unfolds to {size:,}; {limit}: a decompression bomb?"
+        )
     if pages.largest > MOST_HELD:
-        return f"a page that unfolds to {pages.largest:,} bytes; pyarrow reads none of more than {MOST_HELD:,}"
+        return (
+            f"a page that unfolds to {pages.largest:,} bytes; pyarrow reads none of more than"
+            f" {MOST_HELD:,}"
+        )
     if pages.values > MOST_VALUES:
-        return f"a page of {pages.values:,} values, the limit is {MOST_VALUES:,}: a decompression bomb?"
+        return (
+            f"a page of {pages.values:,} values, the limit is {MOST_VALUES:,}: a decompression"
+            " bomb?"
+        )
     return ""
 
 
 def parquet_rows(opened: Any) -> Iterator[dict[str, Any] | None]:
-    """Row by row, for a value that the file holds once may stand in every row; None: a row that cannot be had. What is
-    wrong with the file itself is an OSError or a ValueError."""
+    """Row by row, for a value that the file holds once may stand in every row; None: a row that
+    cannot be had. What is wrong with the file itself is an OSError or a ValueError."""
     try:
         for batch in opened.iter_batches(batch_size=1):
             try:
                 row = batch.to_pylist()[0] if batch.nbytes <= MOST_BYTES else None
-            except (ValueError, OverflowError, TypeError, NotImplementedError):  # a date in the year 100,000
+            # a date in the year 100,000
+            except (ValueError, OverflowError, TypeError, NotImplementedError):
                 row = None
             yield row
     except NotImplementedError as error:  # an encoding that pyarrow knows and cannot read
@@ -320,7 +356,8 @@ def parquet_rows(opened: Any) -> Iterator[dict[str, Any] | None]:
 
 
 class ParquetReader(ColumnReader):
-    """Rows of successive files. A file whose name, or whose folder's, begins with a split's name belongs to that split."""
+    """Rows of successive files. A file whose name, or whose folder's, begins with a split's name
+    belongs to that split."""
 
     kind = "parquet files"
 
@@ -331,7 +368,8 @@ class ParquetReader(ColumnReader):
         self.splits = parted({path: _split(path) for path in files})
 
     def _checked_rows(self, path: Path) -> int:
-        """Refuse a file without its columns before anything is read; returns how many rows it says it has."""
+        """Refuse a file without its columns before anything is read; returns how many rows it says
+        it has."""
         with open_parquet(path) as opened:
             schema, about = opened.schema_arrow, opened.metadata
         pictures = [column.name for column in schema if _holds_bytes(column.type)]
@@ -351,30 +389,40 @@ class ParquetReader(ColumnReader):
                         yield self._given(f"{path.name} row {number}", row, split)
                         number += 1
             except (BadInput, OSError, ValueError) as error:
-                why = f"the file is broken: {error}, after row {number - 1}; what follows in it is lost"
+                why = (
+                    f"the file is broken: {error}, after row {number - 1}; what follows in it is"
+                    " lost"
+                )
                 yield unusable(path.name, why)
 
     def _given(self, name: str, row: dict[str, Any] | None, split: str) -> Given:
         if row is None:
             return unusable(name, f"a value that cannot be read, or more than {MOST_BYTES:,} bytes")
         picture = row.get(self.file)
-        return self.sample(name, picture.get("bytes") if isinstance(picture, dict) else picture, row, split)
+        return self.sample(
+            name, picture.get("bytes") if isinstance(picture, dict) else picture, row, split
+        )
 
 
 def _holds_bytes(kind: Any) -> bool:
     """binary, or a struct with a field `bytes`, as datasets writes pictures."""
     if str(kind) in ("binary", "large_binary"):
         return True
-    return str(kind).startswith("struct") and any(kind.field(n).name == "bytes" for n in range(kind.num_fields))
+    return str(kind).startswith("struct") and any(
+        kind.field(n).name == "bytes" for n in range(kind.num_fields)
+    )
 
 
 def _split(path: Path) -> str:
     """train-00000-of-00003.parquet, or train/0000.parquet."""
-    return next((SPLITS[name] for name in (path.name.split("-")[0], path.parent.name) if name in SPLITS), "")
+    return next(
+        (SPLITS[name] for name in (path.name.split("-")[0], path.parent.name) if name in SPLITS), ""
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# A dataset of the package `datasets` that was saved on disk (save_to_disk); the package is imported only here.
+# A dataset of the package `datasets` that was saved on disk (save_to_disk); the package is imported
+# only here.
 
 
 def is_saved(folder: Path) -> bool:
@@ -384,7 +432,8 @@ def is_saved(folder: Path) -> bool:
 
 
 class SavedReader(ColumnReader):
-    """Rows of a dataset, or of all splits of a dictionary of them; pictures stay the bytes that were saved."""
+    """Rows of a dataset, or of all splits of a dictionary of them; pictures stay the bytes that
+    were saved."""
 
     kind = "saved dataset"
 
@@ -393,21 +442,27 @@ class SavedReader(ColumnReader):
             import datasets
         except ImportError:
             raise BadInput(
-                f"{folder} was saved by the package datasets, which is not installed", install_extra("datasets")
+                f"{folder} was saved by the package datasets, which is not installed",
+                install_extra("datasets"),
             ) from None
         super().__init__(fields)
         self.folder = folder
         try:
             saved = datasets.load_from_disk(str(folder))
-        except Exception as error:  # damaged files make that package and pyarrow raise what they like
-            raise BadInput(f"{folder} cannot be read: {str(error)[:500]}", "is it whole? save it again") from None
+        # damaged files make that package and pyarrow raise what they like
+        except Exception as error:
+            raise BadInput(
+                f"{folder} cannot be read: {str(error)[:500]}", "is it whole? save it again"
+            ) from None
         parts = dict(saved) if isinstance(saved, dict) else {"": saved}
         strange = [name for name in parts if name and name not in SPLITS]
         if strange or not parts:
             raise BadInput(
-                f"{folder} holds a split called '{strange[0]}'; known: {', '.join(SPLITS)}"
-                if strange
-                else f"{folder} holds no split",
+                (
+                    f"{folder} holds a split called '{strange[0]}'; known: {', '.join(SPLITS)}"
+                    if strange
+                    else f"{folder} holds no split"
+                ),
                 f"import one: {folder}/{strange[0] if strange else 'train'}",
             )
         self.parts = {name: self._undecoded(rows, datasets) for name, rows in parts.items()}
@@ -415,10 +470,13 @@ class SavedReader(ColumnReader):
         self.splits = parted({name: SPLITS.get(name, "") for name in self.parts})
 
     def _undecoded(self, rows: Any, datasets: Any) -> Any:
-        pictures = [name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)]
+        pictures = [
+            name for name, kind in rows.features.items() if isinstance(kind, datasets.Image)
+        ]
         self.choose_column(str(self.folder), pictures, rows.features, "none", "")
         for name, kind in rows.features.items():
-            if getattr(kind, "decode", False):  # other pictures and sounds too: that package knows no limits
+            # other pictures and sounds too: that package knows no limits
+            if getattr(kind, "decode", False):
                 rows = rows.cast_column(name, type(kind)(decode=False))
         return rows
 
@@ -429,16 +487,22 @@ class SavedReader(ColumnReader):
             try:
                 for last, row in enumerate(rows):
                     self.done += 1
-                    yield self._sample(f"{split} row {last}".strip(), row, self.splits.get(split, ""))
+                    yield self._sample(
+                        f"{split} row {last}".strip(), row, self.splits.get(split, "")
+                    )
             except (OSError, ValueError) as error:
-                raise BadInput(f"{self.folder} cannot be read after row {last}: {error}", "save it again") from None
+                raise BadInput(
+                    f"{self.folder} cannot be read after row {last}: {error}", "save it again"
+                ) from None
 
     def _sample(self, name: str, row: Mapping[str, Any], split: str) -> Given:
         picture = row.get(self.file) or {}
         data, path = picture.get("bytes"), picture.get("path")
         if data is None and path:
             if Path(path).is_absolute() or ".." in Path(path).parts:
-                return unusable(name, "its picture lies outside the dataset: save it with its bytes")
+                return unusable(
+                    name, "its picture lies outside the dataset: save it with its bytes"
+                )
             try:
                 data = read_untrusted(self.folder / path)
             except ValueError as error:

@@ -15,7 +15,8 @@ from fulcrum.data.readers.reader import MOST_BYTES, too_large
 from fulcrum.spec.errors import BadInput, install_extra
 
 # --------------------------------------------------------------------------------------------------
-# A picture's bytes that nobody vouches for, opened safely: judged by the header before a pixel is unfolded.
+# A picture's bytes that nobody vouches for, opened safely: judged by the header before a pixel is
+# unfolded.
 
 
 MOST_PIXELS = 1 << 26  # 67 million: some kilobytes can unfold to gigabytes
@@ -60,7 +61,8 @@ def open_picture(data: bytes, refuse: type[Refused] = Refused) -> Opened:
         raise refuse("an empty file, not a picture that can be read")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of large pictures and odd tags: judged below
+            # Pillow warns of large pictures and odd tags: judged below
+            warnings.simplefilter("ignore")
             image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
             _admit(image, data, refuse)
             turned = image.getexif().get(_EXIF_TURN, 1) not in (0, 1)
@@ -79,11 +81,19 @@ def open_picture(data: bytes, refuse: type[Refused] = Refused) -> Opened:
 def _admit(image: Image.Image, data: bytes, refuse: type[Refused]) -> None:
     width, height = image.size
     if width * height > MOST_PIXELS:
-        raise refuse(f"too many pixels: {width} x {height}, the limit is {MOST_PIXELS:,}: a decompression bomb?")
-    if getattr(image, "is_animated", False):  # n_frames would go through all of them: minutes for some megabytes
-        raise refuse("several frames, and which one counts is not ours to choose", "save one frame each")
+        raise refuse(
+            f"too many pixels: {width} x {height}, the limit is {MOST_PIXELS:,}: a decompression"
+            " bomb?"
+        )
+    # n_frames would go through all of them: minutes for some megabytes
+    if getattr(image, "is_animated", False):
+        raise refuse(
+            "several frames, and which one counts is not ours to choose", "save one frame each"
+        )
     if image.mode in ("I", "F") or image.mode.startswith("I;") or _bits(image, data) > 8:
-        raise refuse("more than 8 bits per channel", "save it with 8 bits: how to scale is your decision")
+        raise refuse(
+            "more than 8 bits per channel", "save it with 8 bits: how to scale is your decision"
+        )
 
 
 def _bits(image: Image.Image, data: bytes) -> int:
@@ -94,14 +104,20 @@ def _bits(image: Image.Image, data: bytes) -> int:
         return int(max(image.tag_v2.get(_TIFF_BITS, (8,))))
     if image.format == "PPM":
         head = re.sub(rb"#[^\n]*\n", b" ", data[:200]).split()
-        return 16 if len(head) > 3 and head[0] in (b"P2", b"P3", b"P5", b"P6") and int(head[3]) > 255 else 8
+        return (
+            16
+            if len(head) > 3 and head[0] in (b"P2", b"P3", b"P5", b"P6") and int(head[3]) > 255
+            else 8
+        )
     return 8
 
 
 # --------------------------------------------------------------------------------------------------
-# SVG drawings, drawn by the package resvg_py where it is installed; else named, so that nobody wonders where they went.
+# SVG drawings, drawn by the package resvg_py where it is installed; else named, so that nobody
+# wonders where they went.
 #
-# A drawing that nobody vouches for may point at files and addresses: one that holds anything but itself is refused.
+# A drawing that nobody vouches for may point at files and addresses: one that holds anything but
+# itself is refused.
 
 
 SVG = ".svg"
@@ -111,7 +127,8 @@ MOST_ASPECT = 16  # longer to shorter side
 MOST_USES = 24  # parts that are drawn again: nested, they multiply
 _USE = re.compile(r"<\s*use\b", re.I)
 _OUTSIDE = re.compile(
-    r"""<\s*(image|foreignObject|script)\b|<!ENTITY|@import|url\(\s*['"]?(?!\s*['"]?#)|href\s*=\s*['"](?!#)""", re.I
+    r"""<\s*(image|foreignObject|script)\b|<!ENTITY|@import|url\(\s*['"]?(?!\s*['"]?#)|href\s*=\s*['"](?!#)""",
+    re.I,
 )
 
 
@@ -119,7 +136,9 @@ def drawn(data: bytes) -> bytes:
     """A PNG of a drawing; a ValueError says why there is none."""
     renderer = _renderer()
     if renderer is None:
-        raise ValueError(f"an SVG drawing, which needs a renderer: {install_extra('svg')}; or save it as a PNG")
+        raise ValueError(
+            f"an SVG drawing, which needs a renderer: {install_extra('svg')}; or save it as a PNG"
+        )
     if len(data) > MOST:
         raise ValueError(too_large(len(data)))
     try:
@@ -127,14 +146,21 @@ def drawn(data: bytes) -> bytes:
     except UnicodeDecodeError:
         raise ValueError("its SVG is not UTF-8") from None
     if outside := _OUTSIDE.search(text):
-        raise ValueError(f"its SVG points outside itself ({outside.group(0)[:40]!r}); save it as a PNG")
+        raise ValueError(
+            f"its SVG points outside itself ({outside.group(0)[:40]!r}); save it as a PNG"
+        )
     if len(_USE.findall(text)) > MOST_USES:
-        raise ValueError(f"its SVG repeats parts more than {MOST_USES} times: parts of parts could grow without end")
+        raise ValueError(
+            f"its SVG repeats parts more than {MOST_USES} times: parts of parts could grow"
+            " without end"
+        )
     width, height = _size(text)
     if max(width, height) > MOST_ASPECT * min(width, height):
         raise ValueError(f"its SVG is {width:g} by {height:g}: too long and thin to draw")
     try:
-        return bytes(renderer(svg_string=text, **({"width": SIDE} if width >= height else {"height": SIDE})))
+        return bytes(
+            renderer(svg_string=text, **({"width": SIDE} if width >= height else {"height": SIDE}))
+        )
     except Exception as error:  # the renderer raises what it likes
         raise ValueError(f"its SVG cannot be drawn ({str(error)[:100]})") from None
 
@@ -169,13 +195,24 @@ def _renderer() -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# One picture, from bytes that nobody vouches for to RGB of a wanted size; what cannot be used is refused and says why.
+# One picture, from bytes that nobody vouches for to RGB of a wanted size; what cannot be used is
+# refused and says why.
 
 
 LEAST_SIDE = 8
-# What was done to a picture; the place of each is its bit in the store. The fifth keeps a name older than --background.
+# What was done to a picture; the place of each is its bit in the store. The fifth keeps a name
+# older than --background.
 ALPHA = "alpha over white"
-CHANGES = ("cropped", "resized", "enlarged", TURNED, ALPHA, "colours converted", "repeated", "padded")
+CHANGES = (
+    "cropped",
+    "resized",
+    "enlarged",
+    TURNED,
+    ALPHA,
+    "colours converted",
+    "repeated",
+    "padded",
+)
 WHITE: Colour = (255, 255, 255)
 ENCODINGS = {"png": ".png", "jpeg": ".jpg", "raw": ".ppm"}
 
@@ -199,7 +236,9 @@ def decode(data: bytes, background: Colour = WHITE) -> RgbPicture:
     opened = open_picture(data, BadSample)
     image, changes = opened.image, {TURNED} if opened.turned else set()
     if min(image.size) < LEAST_SIDE:
-        raise BadSample(f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}")
+        raise BadSample(
+            f"too small: {image.size[0]} x {image.size[1]} pixels, a side has at least {LEAST_SIDE}"
+        )
     if opened.see_through and not opened.is_opaque():
         changes.add(ALPHA)
         image = opened.over(background)
@@ -209,7 +248,8 @@ def decode(data: bytes, background: Colour = WHITE) -> RgbPicture:
 
 
 def fit(image: Image.Image, wanted: Size) -> RgbPicture:
-    """Centre-crop to the wanted shape, then resize with Lanczos (antialiased); untouched if it fits already."""
+    """Centre-crop to the wanted shape, then resize with Lanczos (antialiased); untouched if it fits
+    already."""
     if image.size == wanted:
         return RgbPicture(image, frozenset())
     left, top, width, height = centre(image.size, wanted)
@@ -217,12 +257,14 @@ def fit(image: Image.Image, wanted: Size) -> RgbPicture:
     if (width, height) != wanted:
         changes.add("resized" if width >= wanted[0] and height >= wanted[1] else "enlarged")
     box = (left, top, left + width, top + height)
-    taken_out = image.crop(box) if "cropped" in changes else image  # first: resize(box=) looks beyond its box
+    # first: resize(box=) looks beyond its box
+    taken_out = image.crop(box) if "cropped" in changes else image
     return RgbPicture(taken_out.resize(wanted, Image.Resampling.LANCZOS), frozenset(changes))
 
 
 def pad(image: Image.Image, wanted: Size, background: Colour = WHITE) -> RgbPicture:
-    """The whole picture in the middle of the wanted shape, resized with Lanczos, with a colour beside it."""
+    """The whole picture in the middle of the wanted shape, resized with Lanczos, with a colour
+    beside it."""
     if image.size == wanted:
         return RgbPicture(image, frozenset())
     scale = min(wanted[0] / image.width, wanted[1] / image.height)
@@ -241,12 +283,15 @@ def colour_named(text: str) -> Colour:
     try:
         red, green, blue = ImageColor.getrgb(text)[:3]
     except ValueError:
-        raise BadInput(f"no colour is called '{text}'", "such as white, '#ffeedd' or 'rgb(10, 20, 30)'") from None
+        raise BadInput(
+            f"no colour is called '{text}'", "such as white, '#ffeedd' or 'rgb(10, 20, 30)'"
+        ) from None
     return red, green, blue
 
 
 def centre(given: Size, wanted: Size) -> tuple[int, int, int, int]:
-    """Left, top, width and height of the largest part in the middle of a picture that has the wanted shape."""
+    """Left, top, width and height of the largest part in the middle of a picture that has the
+    wanted shape."""
     (width, height), (w, h) = given, wanted
     scale = min(width / w, height / h)
     taken = (min(width, round(w * scale)), min(height, round(h * scale)))
@@ -254,7 +299,8 @@ def centre(given: Size, wanted: Size) -> tuple[int, int, int, int]:
 
 
 def buckets(size: int, step: int = 0) -> tuple[Size, ...]:
-    """Shapes of about size x size pixels, from 1:2 to 2:1, sides multiples of `step`: an eighth of `size`, at least 8."""
+    """Shapes of about size x size pixels, from 1:2 to 2:1, sides multiples of `step`: an eighth of
+    `size`, at least 8."""
     step = step or max(8, size // 8 // 8 * 8)
     shapes = {(size, size)}
     for width in range(step, 2 * size + 1, step):
@@ -268,7 +314,11 @@ def nearest(given: Size, shapes: Sequence[Size]) -> int:
     """Number of the shape whose sides are closest in ratio; of equals the largest."""
     ratio = math.log(given[0] / given[1])
     return min(
-        range(len(shapes)), key=lambda n: (abs(math.log(shapes[n][0] / shapes[n][1]) - ratio), -shapes[n][0] * shapes[n][1])
+        range(len(shapes)),
+        key=lambda n: (
+            abs(math.log(shapes[n][0] / shapes[n][1]) - ratio),
+            -shapes[n][0] * shapes[n][1],
+        ),
     )
 
 
@@ -278,12 +328,17 @@ def encode(image: Image.Image, encoding: str, quality: int) -> bytes:
     if encoding == "jpeg":
         image.save(stream, "JPEG", quality=quality, subsampling=0 if quality >= 90 else 2)
     else:
-        image.save(stream, "PNG", compress_level=6) if encoding == "png" else image.save(stream, "PPM")
+        (
+            image.save(stream, "PNG", compress_level=6)
+            if encoding == "png"
+            else image.save(stream, "PPM")
+        )
     return stream.getvalue()
 
 
 def pixels(data: bytes, size: Size, wanted: Size | None = None) -> NDArray[np.uint8]:
-    """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to the wanted shape."""
+    """(3, H, W) of bytes that we stored ourselves, whose checksum was just compared; resized to the
+    wanted shape."""
     image = _coloured(_stored(data, size))
     if wanted is not None and size != wanted:
         image = image.resize(wanted, Image.Resampling.LANCZOS)
@@ -291,18 +346,24 @@ def pixels(data: bytes, size: Size, wanted: Size | None = None) -> NDArray[np.ui
 
 
 def miniature(data: bytes, size: Size, side: int) -> NDArray[np.uint8]:
-    """(side, side, 3): the whole of such a picture in a small square, each pixel the mean of what it stands for. Of a JPEG
-    only the coarse frequencies are decoded, which is most of the time saved."""
+    """(side, side, 3): the whole of such a picture in a small square, each pixel the mean of what
+    it stands for. Of a JPEG only the coarse frequencies are decoded, which is most of the time
+    saved."""
     image = _stored(data, size)
-    image.draft("RGB", (side, side))  # the smallest of 1/1 to 1/8 that is no smaller than this; other formats: as they are
+    # the smallest of 1/1 to 1/8 that is no smaller than this; other formats: as they are
+    image.draft("RGB", (side, side))
     image = _coloured(image)
-    return np.asarray(image if image.size == (side, side) else image.resize((side, side), Image.Resampling.BOX))
+    return np.asarray(
+        image if image.size == (side, side) else image.resize((side, side), Image.Resampling.BOX)
+    )
 
 
 def _stored(data: bytes, size: Size) -> Image.Image:
     image: Image.Image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "PPM"))
     if image.size != size:
-        raise BadSample(f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored")
+        raise BadSample(
+            f"{image.size[0]} x {image.size[1]} pixels where {size[0]} x {size[1]} were stored"
+        )
     return image
 
 

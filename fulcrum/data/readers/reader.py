@@ -14,7 +14,8 @@ from fulcrum.files.user_code import load
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# Files that nobody vouches for, read whole: plain ones of a bounded size; captions only from inside their folder.
+# Files that nobody vouches for, read whole: plain ones of a bounded size; captions only from inside
+# their folder.
 
 
 MOST_BYTES = 1 << 28  # of one file
@@ -33,12 +34,16 @@ def read_untrusted(path: Path, first: int | None = None) -> bytes:
                 raise ValueError(too_large(size))
             return stream.read(size if first is None else first)
     except OSError as error:
-        plain = error.errno not in (errno.EINVAL, errno.EISDIR)  # a pipe would keep us waiting, a device has no end
-        raise ValueError(f"cannot be read ({reason(error)})" if plain else "not a file: a device or a pipe") from None
+        # a pipe would keep us waiting, a device has no end
+        plain = error.errno not in (errno.EINVAL, errno.EISDIR)
+        raise ValueError(
+            f"cannot be read ({reason(error)})" if plain else "not a file: a device or a pipe"
+        ) from None
 
 
 def bounded_lines(stream: IO[bytes], most: int) -> Iterator[bytes | None]:
-    """Line by line; None for one of more than `most` bytes, which is passed over and never held whole."""
+    """Line by line; None for one of more than `most` bytes, which is passed over and never held
+    whole."""
     while line := stream.readline(most + 1):
         whole = len(line) <= most
         while not whole and line and not line.endswith(b"\n"):
@@ -47,14 +52,19 @@ def bounded_lines(stream: IO[bytes], most: int) -> Iterator[bytes | None]:
 
 
 def leads_out(folder: Path, path: Path) -> bool:
-    """Is it a link to something outside the folder? Whoever made the folder could have any text of ours read into it."""
-    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    """Is it a link to something outside the folder? Whoever made the folder could have any text of
+    ours read into it."""
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(folder)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# What the user gives, as one stream of named samples: an image folder, tar shards, a table of captions, a saved dataset.
+# What the user gives, as one stream of named samples: an image folder, tar shards, a table of
+# captions, a saved dataset.
 #
-# Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it cannot be used.
+# Nothing is decoded here. Every sample comes with its captions by name, or with the reason why it
+# cannot be used.
 
 
 NAMES = ("long", "medium", "short")  # what levers know; a single caption is called long
@@ -139,11 +149,16 @@ def captions_of(about: Mapping[str, Any], fields: Fields) -> Captions:
     if fields.captions:
         for name, field in fields.captions:
             if about.get(field) is None:
-                raise ValueError(f"no field '{field}' for the caption '{name}'; it has {', '.join(about) or 'nothing'}")
+                raise ValueError(
+                    f"no field '{field}' for the caption '{name}'; it has"
+                    f" {', '.join(about) or 'nothing'}"
+                )
             captions[name] = _texts(about[field], field)
         return captions
     if isinstance(about.get("captions"), Mapping):
-        captions = {str(name): _texts(value, str(name)) for name, value in about["captions"].items()}
+        captions = {
+            str(name): _texts(value, str(name)) for name, value in about["captions"].items()
+        }
     elif about.get("captions") is not None:
         captions = {"long": _texts(about["captions"], "captions")}
     for name in NAMES:
@@ -164,7 +179,9 @@ def _texts(value: Any, field: str) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the caption '{field}' is not text")
     if (longest := max(map(len, texts))) > MOST_TEXT:
-        raise ValueError(f"the caption '{field[:40]}' has {longest:,} letters; the limit is {MOST_TEXT:,}")
+        raise ValueError(
+            f"the caption '{field[:40]}' has {longest:,} letters; the limit is {MOST_TEXT:,}"
+        )
     texts = [" ".join(text.split()) for text in texts]
     if any(map(_is_halved, texts)):
         raise ValueError(f"the caption '{field}' is not Unicode: it holds half a pair")
@@ -183,7 +200,8 @@ def _is_halved(text: str) -> bool:
 
 
 def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
-    """What a .json and a .txt beside a picture say about it; the .txt is the caption unless the .json names its own."""
+    """What a .json and a .txt beside a picture say about it; the .txt is the caption unless the
+    .json names its own."""
     about: dict[str, Any] = {}
     for what, data in ((".json", plain), (".txt", text)):
         if data is not None and len(data) > MOST_TEXT:
@@ -197,7 +215,8 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
             raise ValueError("its .json holds no object")
     if text is not None:
         try:
-            about["txt"] = text.decode("utf-8-sig")  # a mark at the beginning is no part of a caption
+            # a mark at the beginning is no part of a caption
+            about["txt"] = text.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise ValueError("its .txt is not UTF-8") from None
         if not about["txt"].strip():
@@ -208,7 +227,8 @@ def sidecar(text: bytes | None, plain: bytes | None) -> dict[str, Any]:
 
 
 def parted(splits: Mapping[Any, str]) -> dict[Any, str]:
-    """The splits that files or folders are called after; none, where they do not part training from what is held out."""
+    """The splits that files or folders are called after; none, where they do not part training from
+    what is held out."""
     return dict(splits) if {"train"} < set(splits.values()) - {""} else {}
 
 
@@ -230,11 +250,17 @@ def require_once(where: str, columns: Iterable[str]) -> None:
     """Refuse a table in which one of two columns would hide the other."""
     twice = [name for name, times in Counter(columns).items() if times > 1]
     if twice:
-        raise BadInput(f"{where} has more than one column called '{twice[0]}'", "which one counts? remove the other")
+        raise BadInput(
+            f"{where} has more than one column called '{twice[0]}'",
+            "which one counts? remove the other",
+        )
 
 
-def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None) -> Reader:
-    """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the user's."""
+def open_given(
+    path: str, fields: Fields = ANY, table: str = "", cache: RemoteCache | None = None
+) -> Reader:
+    """The reader that fits what lies at `path`; remote shards are copied to `cache`, or to the
+    user's."""
     from fulcrum.data.readers.image_folder import FolderReader, TableReader
     from fulcrum.data.readers.parquet import ParquetReader, SavedReader, is_saved, parquets_at
     from fulcrum.data.readers.shards import MdsReader, ShardReader, mds_folders, shards_at
@@ -242,16 +268,22 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
     shards = shards_at(path)
     if shards is not None:
         if table:
-            raise BadInput("--table belongs to a folder of pictures; shards carry their captions inside", "leave it out")
+            raise BadInput(
+                "--table belongs to a folder of pictures; shards carry their captions inside",
+                "leave it out",
+            )
         return ShardReader(shards, fields, cache)
     folder = at_home(path)
     if folder.is_file() and not parquets_at(folder):
         raise BadInput(
             f"{folder} is neither a tar nor a folder",
-            "give a folder of pictures or tar shards; a table of captions is given beside its folder: --table FILE",
+            "give a folder of pictures or tar shards; a table of captions is given beside its"
+            " folder: --table FILE",
         )
     if not folder.exists():
-        raise BadInput(f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards")
+        raise BadInput(
+            f"there is nothing at {folder.absolute()}", "give a folder of pictures, or tar shards"
+        )
     if is_saved(folder):
         return SavedReader(folder, fields)
     if places := mds_folders(folder):
@@ -262,9 +294,16 @@ def open_given(path: str, fields: Fields = ANY, table: str = "", cache: RemoteCa
     from fulcrum.data.stores.picture_store import ABOUT
 
     if (folder / ABOUT).is_file():
-        raise BadInput(f"{folder} was imported already", f"train on it: --set \"data.source=folder(path='{path}')\"")
+        raise BadInput(
+            f"{folder} was imported already",
+            f"train on it: --set \"data.source=folder(path='{path}')\"",
+        )
     captions_table = Path(table) if table else TableReader.inside(folder)
-    return TableReader(folder, captions_table, fields) if captions_table else FolderReader(folder, fields)
+    return (
+        TableReader(folder, captions_table, fields)
+        if captions_table
+        else FolderReader(folder, fields)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -280,13 +319,16 @@ class ColumnReader:
     def share(self) -> float:
         return self.done / max(self.total, 1)
 
-    def choose_column(self, where: str, pictures: list[str], columns: Iterable[str], none: str, hint: str) -> None:
+    def choose_column(
+        self, where: str, pictures: list[str], columns: Iterable[str], none: str, hint: str
+    ) -> None:
         """The one that is named, or the only one that can hold pictures."""
         columns = list(columns)
         self.file = self.fields.file or (pictures[0] if len(pictures) == 1 else "")
         if self.file not in pictures:
             raise BadInput(
-                f"{where}: which column holds the pictures? found {', '.join(pictures) or none} among {', '.join(columns)}",
+                f"{where}: which column holds the pictures? found {', '.join(pictures) or none}"
+                f" among {', '.join(columns)}",
                 f"name it: --file COLUMN{hint}",
             )
         require_columns(where, columns, self.fields)
@@ -301,14 +343,16 @@ class ColumnReader:
 
 
 # --------------------------------------------------------------------------------------------------
-# A reader that a user's own Python file brings: pictures that no reader of ours knows, imported like any other.
+# A reader that a user's own Python file brings: pictures that no reader of ours knows, imported
+# like any other.
 
 
 GUIDE = "docs/your-data.md"
 
 
 def open_with(file: Path, source: str) -> tuple[Reader, dict[str, str]]:
-    """The file's reader of what lies at `source`, and its name and hash: the data set's card says what read it."""
+    """The file's reader of what lies at `source`, and its name and hash: the data set's card says
+    what read it."""
     own = load(file, GUIDE)
     readers = [cls for cls in own.classes() if Reader in cls.__mro__]
     if len(readers) != 1:
@@ -318,5 +362,7 @@ def open_with(file: Path, source: str) -> tuple[Reader, dict[str, str]]:
         )
     reader = readers[0](source)
     if not isinstance(getattr(reader, "kind", None), str):
-        raise BadInput(f"{file}: {readers[0].__name__} needs a `kind`, a word for what it reads", GUIDE)
+        raise BadInput(
+            f"{file}: {readers[0].__name__} needs a `kind`, a word for what it reads", GUIDE
+        )
     return reader, {"reader": readers[0].__name__, "reader_sha256": own.sha256}

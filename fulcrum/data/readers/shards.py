@@ -48,14 +48,16 @@ from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput
 
 # --------------------------------------------------------------------------------------------------
-# Tar archives that nobody vouches for, read as a stream: nothing is extracted, no name is a path, all is limited.
+# Tar archives that nobody vouches for, read as a stream: nothing is extracted, no name is a path,
+# all is limited.
 
 
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MOST_MEMBERS = 50_000_000  # of one archive
 MOST_UNPACKED = 1 << 40  # bytes of one archive: a terabyte
 MOST_RATIO = 100  # unpacked to packed, after the first 64 MB: pictures do not shrink like this
-MOST_HEADERS = 1 << 20  # bytes before a member's own: names and attributes, which a reader must hold in memory
+# bytes before a member's own: names and attributes, which a reader must hold in memory
+MOST_HEADERS = 1 << 20
 _FREE = 1 << 26
 _PACKED: dict[bytes, Callable[[Any], Any]] = {  # by their first bytes, whatever the name
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
@@ -90,7 +92,8 @@ class Member(NamedTuple):
 
 
 class _Strict(tarfile.TarInfo):
-    """Python's reader takes a damaged header, or a missing end, for the end: what follows would be lost without a word."""
+    """Python's reader takes a damaged header, or a missing end, for the end: what follows would be
+    lost without a word."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -103,27 +106,35 @@ class _Strict(tarfile.TarInfo):
 
 
 def require_sound(stream: IO[bytes], packed: int) -> None:
-    """Of what is packed: its checksum stands at the end, and what was unpacked before a fault shows may be wrong."""
+    """Of what is packed: its checksum stands at the end, and what was unpacked before a fault shows
+    may be wrong."""
     whole = _Limited(stream, packed)
     if whole.is_packed:
         try:
             while whole.read(1 << 20):
                 pass
         except _DAMAGE as error:
-            raise Broken(f"damaged or cut off ({error}); packed, so that no part of it can be trusted") from None
+            raise Broken(
+                f"damaged or cut off ({error}); packed, so that no part of it can be trusted"
+            ) from None
     stream.seek(0)
 
 
 def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
-    """All but folders, as they come. `packed`: size of the archive, where known, to refuse what unfolds beyond reason."""
+    """All but folders, as they come. `packed`: size of the archive, where known, to refuse what
+    unfolds beyond reason."""
     number = 0
     try:
         source = _Limited(stream, packed)
         source.headers_end = MOST_HEADERS  # the first are read when it is opened
         with tarfile.open(fileobj=source, mode="r|", errorlevel=1, tarinfo=_Strict) as archive:
             while (info := source.headers_of_next(archive)) is not None:
-                if archive.offset > source.most:  # where the next begins: the reader would go there step by step
-                    raise Broken(f"damaged or cut off: {info.name} announces {info.size:,} bytes, more than can follow")
+                # where the next begins: the reader would go there step by step
+                if archive.offset > source.most:
+                    raise Broken(
+                        f"damaged or cut off: {info.name} announces {info.size:,} bytes, more than"
+                        " can follow"
+                    )
                 number += 1
                 if number > MOST_MEMBERS:
                     raise Broken(f"more than {MOST_MEMBERS:,} members: split it")
@@ -140,7 +151,8 @@ def members(stream: IO[bytes], packed: int | None = None) -> Iterator[Member]:
 
 
 class _Limited(io.RawIOBase):
-    """The bytes of a tar, unpacked if need be; no more of them than can be meant well, headers included."""
+    """The bytes of a tar, unpacked if need be; no more of them than can be meant well, headers
+    included."""
 
     def __init__(self, stream: IO[bytes], packed: int | None) -> None:
         head = stream.read(6)
@@ -150,26 +162,37 @@ class _Limited(io.RawIOBase):
         self.stream: IO[bytes] = unpack(stream) if unpack else stream
         self.most = MOST_UNPACKED
         if packed is not None:
-            self.most = min(MOST_UNPACKED, _FREE + MOST_RATIO * packed if self.is_packed else packed)
+            self.most = min(
+                MOST_UNPACKED, _FREE + MOST_RATIO * packed if self.is_packed else packed
+            )
         self.headers_end = self.most
 
     def read(self, size: int = -1) -> bytes:
         data = self.stream.read(size)
         self.seen += len(data)
         if self.seen > self.most:
-            raise Broken(f"{self.packed or 'some'} bytes unfold to more than {self.most:,}: a decompression bomb?")
+            raise Broken(
+                f"{self.packed or 'some'} bytes unfold to more than {self.most:,}: a decompression"
+                " bomb?"
+            )
         if self.seen > self.headers_end:
             raise Broken(f"a member's headers have more than {MOST_HEADERS:,} bytes: who made it?")
         return data
 
     def headers_of_next(self, archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-        """The next member. Its headers are read whole, and what they say is kept: neither may grow without end."""
+        """The next member. Its headers are read whole, and what they say is kept: neither may grow
+        without end."""
         self.headers_end = archive.offset + MOST_HEADERS
         info = archive.next()
         self.headers_end = self.most
         archive.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
-        if sum(len(name) + len(value) for name, value in archive.pax_headers.items()) > MOST_HEADERS:
-            raise Broken(f"headers for all members have more than {MOST_HEADERS:,} bytes: who made it?")
+        if (
+            sum(len(name) + len(value) for name, value in archive.pax_headers.items())
+            > MOST_HEADERS
+        ):
+            raise Broken(
+                f"headers for all members have more than {MOST_HEADERS:,} bytes: who made it?"
+            )
         return info
 
 
@@ -185,25 +208,36 @@ def _read(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
 
 
 # --------------------------------------------------------------------------------------------------
-# WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local, or behind URLs.
+# WebDataset tar shards, as img2dataset writes them: key.jpg, key.txt, key.json side by side; local,
+# or behind URLs.
 
 
 MOST_PARTS = 100  # files of one sample
 
 
 def shards_at(path: str) -> list[str] | None:
-    """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs; None: no shards."""
+    """The tar files that a path names, sorted: one file, a folder of them, a pattern, or URLs;
+    None: no shards."""
     if path.startswith("file://"):
         path = url2pathname(split_url(path).path)
     if is_remote(path):
         return _remote(path)
     here = at_home(path)
     if here.is_dir():
-        return sorted(str(one) for one in here.iterdir() if one.name.lower().endswith(TARS) and one.is_file()) or None
+        return (
+            sorted(
+                str(one)
+                for one in here.iterdir()
+                if one.name.lower().endswith(TARS) and one.is_file()
+            )
+            or None
+        )
     if any(mark in path for mark in "*?["):
         matching = sorted(one for one in glob.glob(str(here)) if one.lower().endswith(TARS))
         if not matching:
-            raise BadInput(f"no tar matches {path}", "give a folder of shards, or a pattern in quotes")
+            raise BadInput(
+                f"no tar matches {path}", "give a folder of shards, or a pattern in quotes"
+            )
         return matching
     return [str(here)] if here.is_file() and path.lower().endswith(TARS) else None
 
@@ -215,12 +249,16 @@ def _remote(path: str) -> list[str]:
         whole = file_name(url).lower().endswith(TARS) and "*" not in url
         shards += [url] if whole else list_files(url, TARS)
     if not shards:
-        raise BadInput(f"no tar at {without_secrets(path)}", "give the URL of a folder of shards, or of one shard")
+        raise BadInput(
+            f"no tar at {without_secrets(path)}",
+            "give the URL of a folder of shards, or of one shard",
+        )
     return shards
 
 
 class ShardReader:
-    """Samples of successive shards. A shard that is damaged ends where the damage is; what came before counts."""
+    """Samples of successive shards. A shard that is damaged ends where the damage is; what came
+    before counts."""
 
     kind = "tar shards"
 
@@ -246,16 +284,20 @@ class ShardReader:
             name = file_name(shard) if is_remote(shard) else shard.rsplit("/", 1)[-1]
             try:
                 with self._open(shard) as self.stream:
-                    yield from self._samples(name, self.stream, os.fstat(self.stream.fileno()).st_size)
+                    yield from self._samples(
+                        name, self.stream, os.fstat(self.stream.fileno()).st_size
+                    )
             except (Broken, OSError) as error:
                 yield unusable(name, f"the shard is broken: {error}; what follows in it is lost")
         self.before, self.stream = len(self.shards), None
 
     def _open(self, shard: str) -> IO[bytes]:
-        """A remote shard is fetched whole first: a connection that breaks is no broken shard, and a shard is no stream of
-        unknown length. What cannot be fetched stops the import whatever the policy for bad samples is."""
+        """A remote shard is fetched whole first: a connection that breaks is no broken shard, and a
+        shard is no stream of unknown length. What cannot be fetched stops the import whatever the
+        policy for bad samples is."""
         if not is_remote(shard):
-            return open(open_regular(Path(shard), follow=True), "rb")  # a pipe would keep us waiting for ever
+            # a pipe would keep us waiting for ever
+            return open(open_regular(Path(shard), follow=True), "rb")
         self.cache = self.cache or user_cache()
         return self.cache.open(shard)
 
@@ -266,14 +308,19 @@ class ShardReader:
             for key, group in groupby(members(stream, packed), _key):
                 parts = _parts(group)
                 if parts is None:
-                    why = f"too many files, or too large together: at most {MOST_PARTS} and {MOST_BYTES:,} bytes"
+                    why = (
+                        f"too many files, or too large together: at most {MOST_PARTS} and"
+                        f" {MOST_BYTES:,} bytes"
+                    )
                     yield unusable(f"{shard}:{key}", why)
                 else:
                     yield self._sample(shard, key, parts, seen)
         except Broken as error:  # the sample at the break may lack a part: it is not handed out
             raise Broken(f"{error}" + (f", after {key}" if key else "")) from None
 
-    def _sample(self, shard: str, key: str, parts: list[tuple[Member, bytes]], seen: set[str]) -> Given:
+    def _sample(
+        self, shard: str, key: str, parts: list[tuple[Member, bytes]], seen: set[str]
+    ) -> Given:
         name = f"{shard}:{key}"
         bad = next((part for part, _ in parts if part.fault), None)
         if bad is not None:
@@ -289,7 +336,9 @@ class ShardReader:
             ends[end] = data
         pictures = [end for end in ends if end in SUFFIXES]
         if len(pictures) != 1:
-            return unusable(name, "no picture" if not pictures else f"two pictures: {', '.join(pictures)}")
+            return unusable(
+                name, "no picture" if not pictures else f"two pictures: {', '.join(pictures)}"
+            )
         try:
             about: dict[str, Any] = sidecar(ends.get(".txt"), ends.get(".json"))
         except ValueError as error:
@@ -298,7 +347,8 @@ class ShardReader:
 
 
 def _parts(group: Iterator[Member]) -> list[tuple[Member, bytes]] | None:
-    """The files of one sample, which are in memory together; None where they are more than can be meant well."""
+    """The files of one sample, which are in memory together; None where they are more than can be
+    meant well."""
     parts, room = list[tuple[Member, bytes]](), MOST_BYTES
     for member in group:
         room -= 0 if member.fault else member.size
@@ -315,11 +365,12 @@ def _key(member: Member) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# MDS shards, as MosaicML's streaming writes them (index.json beside shard.00000.mds), read without that package.
+# MDS shards, as MosaicML's streaming writes them (index.json beside shard.00000.mds), read without
+# that package.
 #
-# A shard is a count, the samples' bounds, a description, then the samples: for each the sizes of its columns, then their
-# bytes, little-endian throughout. A column may hold a pickle, which would run whatever its maker wanted: such columns are
-# passed over unread.
+# A shard is a count, the samples' bounds, a description, then the samples: for each the sizes of
+# its columns, then their bytes, little-endian throughout. A column may hold a pickle, which would
+# run whatever its maker wanted: such columns are passed over unread.
 
 
 INDEX = "index.json"
@@ -339,7 +390,11 @@ class MdsShard(NamedTuple):
 
 def mds_folders(folder: Path) -> list[Path]:
     """Folders of MDS shards: this one, or those of its splits; none: something else."""
-    places = [folder, *sorted(one for one in folder.iterdir() if one.is_dir())] if folder.is_dir() else []
+    places = (
+        [folder, *sorted(one for one in folder.iterdir() if one.is_dir())]
+        if folder.is_dir()
+        else []
+    )
     return [place for place in places if _is_index(place / INDEX)]
 
 
@@ -364,7 +419,9 @@ class MdsReader(ColumnReader):
             held = zip(shard.names, shard.encodings, strict=True)
             pictures = [name for name, encoding in held if encoding in PICTURES]
             require_once(str(shard.path), shard.names)
-            self.choose_column(str(shard.path), pictures, shard.names, "none of jpeg, png or bytes", "")
+            self.choose_column(
+                str(shard.path), pictures, shard.names, "none of jpeg, png or bytes", ""
+            )
         self.splits = parted({folder.name: SPLITS.get(folder.name, "") for folder in folders})
 
     def __iter__(self) -> Iterator[Given]:
@@ -377,7 +434,10 @@ class MdsReader(ColumnReader):
                         self.done += 1
                         yield self._given(shard, number, data)
             except (OSError, ValueError) as error:
-                yield unusable(shard.path.name, f"the shard is broken: {error}, after sample {number}; the rest is lost")
+                yield unusable(
+                    shard.path.name,
+                    f"the shard is broken: {error}, after sample {number}; the rest is lost",
+                )
 
     def _given(self, shard: MdsShard, number: int, data: bytes) -> Given:
         name = f"{shard.path.parent.name}/{shard.path.name} sample {number}"
@@ -392,18 +452,33 @@ def _shards(folder: Path) -> Iterator[MdsShard]:
     for about in read_json(folder / INDEX, WHOLE, limit=MOST_INDEX)["shards"]:
         try:
             name, samples = about["raw_data"]["basename"], int(about["samples"])
-            names, encodings, sizes = (list(about[f"column_{what}"]) for what in ("names", "encodings", "sizes"))
+            names, encodings, sizes = (
+                list(about[f"column_{what}"]) for what in ("names", "encodings", "sizes")
+            )
             packed = about.get("zip_data")
-            if not all(isinstance(one, str) for one in (*names, *encodings)) or not all(map(_is_size, sizes)):
+            if not all(isinstance(one, str) for one in (*names, *encodings)) or not all(
+                map(_is_size, sizes)
+            ):
                 raise ValueError("a column has no name, no encoding or no size")
         except (KeyError, TypeError, ValueError, OverflowError):
-            raise BadInput(f"{folder / INDEX} describes a shard that is no MDS shard", WHOLE) from None
+            raise BadInput(
+                f"{folder / INDEX} describes a shard that is no MDS shard", WHOLE
+            ) from None
         path = folder / str(name)
-        if path.name != name or leads_out(folder, path) or not len(names) == len(encodings) == len(sizes):
-            raise BadInput(f"{folder / INDEX} names the shard {name!r}, which is not one of its own", "who made it?")
+        if (
+            path.name != name
+            or leads_out(folder, path)
+            or not len(names) == len(encodings) == len(sizes)
+        ):
+            raise BadInput(
+                f"{folder / INDEX} names the shard {name!r}, which is not one of its own",
+                "who made it?",
+            )
         if not path.is_file():
             hint = f"unpack them first ({about.get('compression')})" if packed else WHOLE
-            raise BadInput(f"there is no {path}" + (", only a compressed one is named" if packed else ""), hint)
+            raise BadInput(
+                f"there is no {path}" + (", only a compressed one is named" if packed else ""), hint
+            )
         yield MdsShard(path, samples, names, encodings, sizes, folder.name)
 
 

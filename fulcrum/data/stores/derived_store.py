@@ -49,10 +49,12 @@ from fulcrum.spec.errors import BadInput, RunFailed, nearest
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
-# A store made from another: with captions added, or pictures left out. The parent is not touched, and its hash is kept.
+# A store made from another: with captions added, or pictures left out. The parent is not touched,
+# and its hash is kept.
 #
-# Shards are shared with the parent where every picture that is left lies in them unchanged (hard links, or copies on another
-# disk), or written anew where pictures went: then the tars hold what the tables say.
+# Shards are shared with the parent where every picture that is left lies in them unchanged (hard
+# links, or copies on another disk), or written anew where pictures went: then the tars hold what
+# the tables say.
 
 
 REQUEST = "request"  # in store.json: hash of what was asked for, to know it again
@@ -74,13 +76,17 @@ def partial_of(to: Path) -> Path:
 
 
 def made_already(to: Path, request: str, mark: BeginMark, say: Say) -> dict[str, Any] | None:
-    """What store.json says, where the very store that is asked for stands; None where nothing stands. Whatever else stands
-    there is refused."""
+    """What store.json says, where the very store that is asked for stands; None where nothing
+    stands. Whatever else stands there is refused."""
     if not to.exists():
         return None
     known = (to / ABOUT).is_file()
     if not known or read_about(to).get(REQUEST) != request:
-        what = "holds a data set already, made of something else or in another way" if known else "exists"
+        what = (
+            "holds a data set already, made of something else or in another way"
+            if known
+            else "exists"
+        )
         raise BadInput(f"{to} {what}", "nothing is overwritten: choose another folder")
     require_whole(to, f"remove {to} and start this command again")
     tidy(to, mark)
@@ -96,8 +102,8 @@ def tidy(to: Path, mark: BeginMark) -> None:
 
 @contextmanager
 def unfinished(to: Path, mark: BeginMark, worth_keeping: str = "") -> Iterator[Path]:
-    """The folder DEST.partial, for one process at a time. What is refused leaves none of it, unless it holds what is
-    `worth_keeping`: a folder of that name."""
+    """The folder DEST.partial, for one process at a time. What is refused leaves none of it, unless
+    it holds what is `worth_keeping`: a folder of that name."""
     partial = partial_of(to)
     with alone(partial, mark):
         try:
@@ -116,16 +122,20 @@ def derive(
     rewrite: bool,
     say: Say,
 ) -> dict[str, Any]:
-    """Write tables, shards, ledger, card and store.json of the new store into `partial`; returns what store.json says.
+    """Write tables, shards, ledger, card and store.json of the new store into `partial`; returns
+    what store.json says.
 
-    `decided` is called with every row in order, then `about` tells how the new store was made: for store.json and the card.
+    `decided` is called with every row in order, then `about` tells how the new store was made: for
+    store.json and the card.
     """
     (partial / SHARDS).mkdir(parents=True, exist_ok=True)
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
     rows = []
     ends, written = {"captions": 0, "names": 0}, _Shards(parent, partial, rewrite)
     with ExitStack() as stack:
-        writers = {name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES[1:], LINES)}
+        writers = {
+            name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES[1:], LINES)
+        }
         for number, choice in _all(parent, decided, say):
             row, name = parent.rows[number], parent.name(number)
             if choice.outcome != "kept":
@@ -137,7 +147,11 @@ def derive(
             captions = parent.captions(number) if choice.captions is None else choice.captions
             rows.append(written.placed(number, row.copy(), captions))
             for kind, end, text in (
-                ("captions", "caption_ends", json.dumps(captions, sort_keys=True, ensure_ascii=False)),
+                (
+                    "captions",
+                    "caption_ends",
+                    json.dumps(captions, sort_keys=True, ensure_ascii=False),
+                ),
                 ("names", "name_ends", name),
             ):
                 data = text.encode("utf-8", errors="surrogateescape")
@@ -161,7 +175,9 @@ def _book_kept(ledger: Ledger, row: Any, shape: tuple[int, int]) -> None:
     ledger.book_again("{}x{}".format(*shape), changes)
 
 
-def _all(parent: PictureStore, decided: Callable[[int], Decided], say: Say) -> Iterator[tuple[int, Decided]]:
+def _all(
+    parent: PictureStore, decided: Callable[[int], Decided], say: Say
+) -> Iterator[tuple[int, Decided]]:
     tally = Tally("written", len(parent), say, "samples")
     for number in range(len(parent)):
         yield number, decided(number)
@@ -169,7 +185,8 @@ def _all(parent: PictureStore, decided: Callable[[int], Decided], say: Say) -> I
 
 
 class _Shards:
-    """Where the pictures of the new store lie: in its parent's shards, or in new ones of the same size."""
+    """Where the pictures of the new store lie: in its parent's shards, or in new ones of the same
+    size."""
 
     def __init__(self, parent: PictureStore, partial: Path, rewrite: bool) -> None:
         self.parent, self.partial, self.rewrite = parent, partial, rewrite
@@ -238,7 +255,10 @@ def _sealed(
     if wrong := faults(sums, len(rows)):
         raise RunFailed(wrong[0], "this should not happen: please report it")
     write_atomic(partial / LEDGER, json.dumps(sums, indent=1))
-    tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)} for name in TABLES}
+    tables = {
+        name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)}
+        for name in TABLES
+    }
     old = parent.about
     body = {
         **{name: old[name] for name in old if name not in ("card", "ledger", "tables", "shards")},
@@ -255,15 +275,33 @@ def _sealed(
     }
     card = {
         "generator": about["generator"],
-        **{name: body[name] for name in ("kind", "content", "count", "size", "encoding", "splits", "captions", "parent")},
+        **{
+            name: body[name]
+            for name in (
+                "kind",
+                "content",
+                "count",
+                "size",
+                "encoding",
+                "splits",
+                "captions",
+                "parent",
+            )
+        },
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-        "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
+        "words": {
+            "total": words.total(),
+            "distinct": len(words),
+            "common": dict(words.most_common(COMMON)),
+        },
         "ledger": sums,
         "licence": "not known here: it is that of the parent's pictures",
         **about,
     }
     write_atomic(partial / CARD, json.dumps(card, indent=1))
-    write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
+    write_atomic(
+        partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
+    )
     return read_about(partial)
 
 
@@ -280,19 +318,26 @@ HEADER, STORE = ["row", "score"], "# store "
 
 
 def read_scores(path: Path, count: int, content: str) -> NDArray[np.float64]:
-    """(count,) the score of each picture of a store, nan where the table has none; nothing doubtful is accepted."""
-    hint = "a table has the header row,score and a line for each picture: fulcrum data score writes one"
+    """(count,) the score of each picture of a store, nan where the table has none; nothing doubtful
+    is accepted."""
+    hint = (
+        "a table has the header row,score and a line for each picture: fulcrum data score"
+        " writes one"
+    )
     try:
         lines = read_regular(path).decode("utf-8").splitlines()
     except OSError as error:
-        raise refusal(error, f"the scores {path} cannot be read", hint=hint, kind=BadInput) from None
+        raise refusal(
+            error, f"the scores {path} cannot be read", hint=hint, kind=BadInput
+        ) from None
     except UnicodeDecodeError:
         raise BadInput(f"{path} is no text", hint) from None
     if lines and lines[0].startswith(STORE):
         named = lines.pop(0).removeprefix(STORE).strip()
         if named != content:
             raise BadInput(
-                f"{path} holds scores of another store, {named[:16]}: this one is {content[:16]}", "score it anew"
+                f"{path} holds scores of another store, {named[:16]}: this one is {content[:16]}",
+                "score it anew",
             )
     table = csv.reader(lines)
     if next(table, None) != HEADER:
@@ -301,7 +346,11 @@ def read_scores(path: Path, count: int, content: str) -> NDArray[np.float64]:
     for number, line in enumerate(table, 2):
         row, score = _pair(line)
         if row is None or not 0 <= row < count or not math.isfinite(score):
-            raise BadInput(f"{path}, line {number}: expected a row from 0 to {count - 1} and a number, found {line}", hint)
+            raise BadInput(
+                f"{path}, line {number}: expected a row from 0 to {count - 1} and a number, found"
+                f" {line}",
+                hint,
+            )
         if not np.isnan(scores[row]):
             raise BadInput(f"{path}, line {number}: row {row} is scored twice", hint)
         scores[row] = score
@@ -322,37 +371,49 @@ def write_scores(path: Path, scores: dict[int, float], about: dict[str, Any]) ->
 
 
 def require_scored(filler: Any) -> int:
-    """How many training pictures a filtered folder has before its filter; refused where one of them has no score."""
+    """How many training pictures a filtered folder has before its filter; refused where one of them
+    has no score."""
     store = PictureStore(local_folder(filler.path), verify=False)
     rows = store.split("train")[: filler.count]
     missing = np.flatnonzero(np.isnan(filler.row_scores()[rows]))
     if len(missing):
         name = store.name(int(rows[missing[0]]))
         raise BadInput(
-            f"{filler.scores} has no score for {len(missing):,} of {len(rows):,} training pictures, such as row "
-            f"{rows[missing[0]]}, {name}",
+            f"{filler.scores} has no score for {len(missing):,} of {len(rows):,} training pictures,"
+            f" such as row {rows[missing[0]]}, {name}",
             "score every picture that is trained on: fulcrum data score writes such a table",
         )
     return len(rows)
 
 
 # --------------------------------------------------------------------------------------------------
-# A store without what its user does not want: too small, alike, badly captioned, ill-fitting. What went is in the ledger.
+# A store without what its user does not want: too small, alike, badly captioned, ill-fitting. What
+# went is in the ledger.
 #
-# Held-out pictures stay unless they are asked for too: a run on either store is then judged by the same pictures.
+# Held-out pictures stay unless they are asked for too: a run on either store is then judged by the
+# same pictures.
 
 
 _TABLES = "|".join(map(re.escape, (LOCK, *TABLES, LINES, LEDGER, CARD, ABOUT)))
-_OURS = re.compile(rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)")
+_OURS = re.compile(
+    rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)"
+)
 MOST_BITS = 12  # of 64: beyond that, hashes of pictures that have nothing in common meet
 
 
 def _of_before(partial: Path) -> bool:
-    """Is it what a killed filter left before filters wrote a mark: under its lock, all of it by names that it gives?"""
-    files = [path.relative_to(partial) for path in partial.rglob("*") if not path.is_dir() or path.is_symlink()]
+    """Is it what a killed filter left before filters wrote a mark: under its lock, all of it by
+    names that it gives?"""
+    files = [
+        path.relative_to(partial)
+        for path in partial.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    ]
     lock = partial / LOCK
     return (
-        lock.is_file() and not lock.stat().st_size and all(_OURS.fullmatch(str(path)) or is_aside(path) for path in files)
+        lock.is_file()
+        and not lock.stat().st_size
+        and all(_OURS.fullmatch(str(path)) or is_aside(path) for path in files)
     )
 
 
@@ -378,7 +439,9 @@ class FilterRules:
 
     def checked(self, store: PictureStore, scored: bool) -> None:
         if self.duplicates is not None and not 0 <= self.duplicates <= MOST_BITS:
-            raise BadInput(f"--duplicates is a number of bits from 0 to {MOST_BITS}, found {self.duplicates}")
+            raise BadInput(
+                f"--duplicates is a number of bits from 0 to {MOST_BITS}, found {self.duplicates}"
+            )
         if (self.least_score is not None or self.drop is not None) != scored:
             raise BadInput(
                 "scores and what to do with them go together",
@@ -388,16 +451,34 @@ class FilterRules:
             raise BadInput(f"--drop is a share between 0 and 1, found {self.drop}")
         names = caption_names(store.about)
         if self.caption and self.caption not in names:
-            raise BadInput(f"not every picture has a caption '{self.caption}'", nearest(self.caption, names))
-        asked = (self.least_side, self.most_aspect, self.duplicates, self.rules, self.least_score, self.drop)
+            raise BadInput(
+                f"not every picture has a caption '{self.caption}'", nearest(self.caption, names)
+            )
+        asked = (
+            self.least_side,
+            self.most_aspect,
+            self.duplicates,
+            self.rules,
+            self.least_score,
+            self.drop,
+        )
         if all(one is None for one in asked):
-            raise BadInput("nothing is asked for: every picture would stay", "such as --duplicates 4 or --least-side 256")
+            raise BadInput(
+                "nothing is asked for: every picture would stay",
+                "such as --duplicates 4 or --least-side 256",
+            )
 
 
 def filter_store(
-    folder: Path, to: Path, wanted: FilterRules, scores: NDArray[np.float64] | None, say: Say, about: dict[str, Any]
+    folder: Path,
+    to: Path,
+    wanted: FilterRules,
+    scores: NDArray[np.float64] | None,
+    say: Say,
+    about: dict[str, Any],
 ) -> dict[str, Any]:
-    """Write the new store; `scores` (rows,) with nan where there is none. `about`: who scored. Returns store.json."""
+    """Write the new store; `scores` (rows,) with nan where there is none. `about`: who scored.
+    Returns store.json."""
     if done := filtered_already(folder, to, wanted, scores is not None, say, about):
         return done
     store = PictureStore(local_folder(folder))
@@ -433,15 +514,23 @@ def _request(parent: dict[str, Any], wanted: FilterRules, about: dict[str, Any])
     return sha256_json({"parent": parent["content"], "filter": {**wanted.plain(), **about}})
 
 
-def _reasons(store: PictureStore, wanted: FilterRules, scores: NDArray[np.float64] | None, say: Say) -> dict[int, str]:
+def _reasons(
+    store: PictureStore, wanted: FilterRules, scores: NDArray[np.float64] | None, say: Say
+) -> dict[int, str]:
     """Row -> why it goes: the first rule that it breaks, in the order of what is cheap to know."""
-    judged = np.ones(len(store), bool) if wanted.held_out else store.rows["split"] == SPLITS.index("train")
+    judged = (
+        np.ones(len(store), bool)
+        if wanted.held_out
+        else store.rows["split"] == SPLITS.index("train")
+    )
     reasons: dict[int, str] = {}
     for row in np.flatnonzero(judged).tolist():
         if why := _by_size(store, wanted, row) or _by_caption(store, wanted, row):
             reasons[row] = why
     if scores is not None:
-        reasons |= _by_score(wanted, scores, [row for row in np.flatnonzero(judged).tolist() if row not in reasons])
+        reasons |= _by_score(
+            wanted, scores, [row for row in np.flatnonzero(judged).tolist() if row not in reasons]
+        )
     if wanted.duplicates is not None:
         reasons |= _by_likeness(store, wanted.duplicates, judged, reasons, say)
     return reasons
@@ -451,7 +540,9 @@ def _by_size(store: PictureStore, wanted: FilterRules, row: int) -> str:
     width, height = (int(store.rows[row][name]) for name in ("width", "height"))
     if wanted.least_side is not None and min(width, height) < wanted.least_side:
         return f"too small: {width} x {height}, a side has at least {wanted.least_side}"
-    if wanted.most_aspect is not None and max(width, height) > wanted.most_aspect * min(width, height):
+    if wanted.most_aspect is not None and max(width, height) > wanted.most_aspect * min(
+        width, height
+    ):
         return f"too long and thin: {width} x {height}, at most {wanted.most_aspect:g} to 1"
     return ""
 
@@ -464,14 +555,19 @@ def _by_caption(store: PictureStore, wanted: FilterRules, row: int) -> str:
     for text in store.captions(row)[wanted.caption]:
         if fault := wanted.rules.fault(text, style if style == "tags" else ""):
             kind, _, particulars = fault.partition(":")
-            return f"caption {kind}: {wanted.caption},{particulars}" if particulars else f"caption {kind}"
+            return (
+                f"caption {kind}: {wanted.caption},{particulars}"
+                if particulars
+                else f"caption {kind}"
+            )
     return ""
 
 
 def _by_score(wanted: FilterRules, scores: NDArray[np.float64], rows: list[int]) -> dict[int, str]:
     if missing := [row for row in rows if np.isnan(scores[row])]:
         raise BadInput(
-            f"{len(missing):,} pictures have no score, such as row {missing[0]}", "score them too, or --held-out less"
+            f"{len(missing):,} pictures have no score, such as row {missing[0]}",
+            "score them too, or --held-out less",
         )
     if wanted.least_score is not None:
         return {
@@ -479,25 +575,33 @@ def _by_score(wanted: FilterRules, scores: NDArray[np.float64], rows: list[int])
             for row in rows
             if scores[row] < wanted.least_score
         }
-    worst = sorted(rows, key=lambda row: (scores[row], row))[: round((wanted.drop or 0) * len(rows))]
+    worst = sorted(rows, key=lambda row: (scores[row], row))[
+        : round((wanted.drop or 0) * len(rows))
+    ]
     return {row: f"score among the worst {wanted.drop:.0%}: {scores[row]:.4g}" for row in worst}
 
 
 def _by_likeness(
     store: PictureStore, bits: int, judged: NDArray[np.bool_], gone: dict[int, str], say: Say
 ) -> dict[int, str]:
-    """Of pictures that look alike one stays: a held-out one before a training one, then the largest, then the first. A
-    training picture that looks like a held-out one goes: it would tell the answer."""
+    """Of pictures that look alike one stays: a held-out one before a training one, then the
+    largest, then the first. A training picture that looks like a held-out one goes: it would tell
+    the answer."""
     hashes, thumbs = store_looks(store, say)
     area = store.rows["width"].astype(np.int64) * store.rows["height"]
     left = np.array([row in gone for row in range(len(store))])
     rank = np.argsort(np.argsort(_ranked(left, ~judged, area), kind="stable"), kind="stable")
     best = alike(hashes, thumbs, rank, bits)
     goes = (best != np.arange(len(store))) & judged & ~left
-    return {row: f"alike: it looks like {store.name(int(best[row]))}" for row in np.flatnonzero(goes).tolist()}
+    return {
+        row: f"alike: it looks like {store.name(int(best[row]))}"
+        for row in np.flatnonzero(goes).tolist()
+    }
 
 
-def _ranked(left: NDArray[np.bool_], held: NDArray[np.bool_], area: NDArray[np.int64]) -> NDArray[np.float64]:
+def _ranked(
+    left: NDArray[np.bool_], held: NDArray[np.bool_], area: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """A number for each picture; the lowest of a group stays."""
     ranked: NDArray[np.float64] = left * 4.0 + ~held * 2.0 - area / (area.max() + 1)
     return ranked

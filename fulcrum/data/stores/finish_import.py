@@ -59,17 +59,21 @@ from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
 # --------------------------------------------------------------------------------------------------
-# Pictures that look alike, found by a perceptual hash: 64 bits of the coarse shape, checked by a thumbnail's colours.
+# Pictures that look alike, found by a perceptual hash: 64 bits of the coarse shape, checked by a
+# thumbnail's colours.
 #
-# Two pictures whose hashes differ in at most k bits agree wholly in one of k + 1 bands of bits (pigeonholes): only those of
-# one band's value are compared, so a hundred thousand take seconds. Grey shape alone would take a red ball for a blue one.
+# Two pictures whose hashes differ in at most k bits agree wholly in one of k + 1 bands of bits
+# (pigeonholes): only those of one band's value are compared, so a hundred thousand take seconds.
+# Grey shape alone would take a red ball for a blue one.
 #
 # n pictures, u different hashes
 
 
-SIDE, KEPT, THUMB = 32, 8, 8  # pixels that are transformed, frequencies that are kept, pixels of the thumbnail
+# pixels that are transformed, frequencies that are kept, pixels of the thumbnail
+SIDE, KEPT, THUMB = 32, 8, 8
 COLOURS = 6.0  # of 255: thumbnails that differ by less on average may show the same
-FARTHEST = 28.0  # and by less than this in their most different pixel: a small thing changes few pixels
+# and by less than this in their most different pixel: a small thing changes few pixels
+FARTHEST = 28.0
 CHUNK = 512  # pictures that are decoded at a time
 ACROSS = 256  # hashes that are compared with all others of their band at a time
 COMPARED = 4096  # pairs whose colours are compared at a time
@@ -83,12 +87,14 @@ def _cosines() -> NDArray[np.float32]:
 
 
 COSINES = _cosines()
-MEANS = np.kron(np.eye(THUMB), np.full(SIDE // THUMB, THUMB / SIDE)).astype(np.float32)  # (THUMB, SIDE)
+# (THUMB, SIDE)
+MEANS = np.kron(np.eye(THUMB), np.full(SIDE // THUMB, THUMB / SIDE)).astype(np.float32)
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # of red, green and blue in grey
 
 
 def perceptual_hashes(grey: NDArray[np.float32]) -> Hashes:
-    """(n, SIDE, SIDE) -> (n,): which of the coarse frequencies lie above their median; the mean is not one of them."""
+    """(n, SIDE, SIDE) -> (n,): which of the coarse frequencies lie above their median; the mean is
+    not one of them."""
     waves = COSINES @ grey @ COSINES.T  # (n, KEPT + 1, KEPT + 1)
     waves = waves[:, :KEPT, 1:].reshape(len(grey), KEPT * KEPT)
     above = waves > np.median(waves, axis=1, keepdims=True)
@@ -98,14 +104,20 @@ def perceptual_hashes(grey: NDArray[np.float32]) -> Hashes:
 def looks(small: NDArray[np.uint8]) -> tuple[Hashes, NDArray[np.uint8]]:
     """(n, SIDE, SIDE, 3) -> hash (n,) and thumbnail (n, THUMB * THUMB * 3) of each picture."""
     values = small.astype(np.float32)
-    across = MEANS @ values.reshape(len(small), SIDE, SIDE * 3)  # products: a mean over short axes takes ten times as long
+    # products: a mean over short axes takes ten times as long
+    across = MEANS @ values.reshape(len(small), SIDE, SIDE * 3)
     thumbs = across @ np.kron(MEANS.T, np.eye(3, dtype=np.float32))  # (n, THUMB, THUMB * 3)
     return perceptual_hashes(values @ LUMA), thumbs.round().astype(np.uint8).reshape(len(small), -1)
 
 
-def store_looks(store: PictureStore, say: Callable[[str], None]) -> tuple[Hashes, NDArray[np.uint8]]:
+def store_looks(
+    store: PictureStore, say: Callable[[str], None]
+) -> tuple[Hashes, NDArray[np.uint8]]:
     """Of every picture of a store, decoded on all cores."""
-    hashes, thumbs = np.empty(len(store), np.uint64), np.empty((len(store), THUMB * THUMB * 3), np.uint8)
+    hashes, thumbs = (
+        np.empty(len(store), np.uint64),
+        np.empty((len(store), THUMB * THUMB * 3), np.uint8),
+    )
 
     def chunk(first: int) -> None:
         rows = range(first, min(first + CHUNK, len(store)))
@@ -120,11 +132,13 @@ def store_looks(store: PictureStore, say: Callable[[str], None]) -> tuple[Hashes
     return hashes, thumbs
 
 
-def alike(hashes: Hashes, thumbs: NDArray[np.uint8], rank: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def alike(
+    hashes: Hashes, thumbs: NDArray[np.uint8], rank: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
     """(n,) for each picture the one that stays and that it looks like: itself, where it stays.
 
-    In the order of their rank pictures stay unless they look like one that stays already: nothing goes because of a chain
-    of pictures in between.
+    In the order of their rank pictures stay unless they look like one that stays already: nothing
+    goes because of a chain of pictures in between.
     """
     known, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     starts, beside = _neighbours(known, _colour_bounds(thumbs, group, counts), most)
@@ -148,23 +162,30 @@ def _colour_bounds(
 ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
     """(u, d) the least and the most that the thumbnails of each hash have of every colour."""
     by_hash, starts = thumbs[np.argsort(group, kind="stable")], np.r_[0, np.cumsum(counts)[:-1]]
-    least, most = (extreme.reduceat(by_hash, starts, axis=0).astype(np.int16) for extreme in (np.minimum, np.maximum))
+    least, most = (
+        extreme.reduceat(by_hash, starts, axis=0).astype(np.int16)
+        for extreme in (np.minimum, np.maximum)
+    )
     return least, most
 
 
 def _neighbours(
     known: Hashes, bounds: tuple[NDArray[np.int16], NDArray[np.int16]], most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The hashes beside the i-th, ascending: beside[starts[i] : starts[i + 1]]; at most so many bits away, and of colours
-    that may fit: coarse shapes of unlike pictures meet by the million, and nobody needs those."""
+    """The hashes beside the i-th, ascending: beside[starts[i] : starts[i + 1]]; at most so many
+    bits away, and of colours that may fit: coarse shapes of unlike pictures meet by the million,
+    and nobody needs those."""
     one, two = np.concatenate([np.zeros((2, 0), np.int64), *_near(known, bounds, most)], axis=1)
     from_, to = np.r_[one, two], np.r_[two, one]
     order = np.lexsort((to, from_))
     return np.searchsorted(from_[order], np.arange(len(known) + 1)), to[order]
 
 
-def _near(known: Hashes, bounds: tuple[NDArray[np.int16], NDArray[np.int16]], most: int) -> Iterator[NDArray[np.int64]]:
-    """Pairs (2, p) of numbers into `known`, each pair once: in the first band in which it agrees."""
+def _near(
+    known: Hashes, bounds: tuple[NDArray[np.int16], NDArray[np.int16]], most: int
+) -> Iterator[NDArray[np.int64]]:
+    """Pairs (2, p) of numbers into `known`, each pair once: in the first band in which it
+    agrees."""
     least, greatest = bounds
     edges = np.linspace(0, 64, most + 2).astype(int).tolist() if most else []
     masks = [np.uint64(((1 << (high - low)) - 1) << low) for low, high in pairwise(edges)]
@@ -179,7 +200,11 @@ def _near(known: Hashes, bounds: tuple[NDArray[np.int16], NDArray[np.int16]], mo
                 apart = known[ahead][:, None] ^ known[all_left][None, :]
                 one, two = np.nonzero(np.triu(np.bitwise_count(apart) <= most, k=1))
                 differ = apart[one, two]
-                new = np.all([differ & earlier != 0 for earlier in masks[:number]], axis=0) if number else slice(None)
+                new = (
+                    np.all([differ & earlier != 0 for earlier in masks[:number]], axis=0)
+                    if number
+                    else slice(None)
+                )
                 one, two = ahead[one[new]], all_left[two[new]]
                 for first in range(0, len(one), COMPARED):
                     a, b = one[first : first + COMPARED], two[first : first + COMPARED]
@@ -198,7 +223,8 @@ def _close(apart: NDArray[np.int16]) -> NDArray[np.bool_]:
 
 
 # --------------------------------------------------------------------------------------------------
-# The end of an import: its parts become the tables, splits, ledger and card of a store, which then appears at once.
+# The end of an import: its parts become the tables, splits, ledger and card of a store, which then
+# appears at once.
 
 
 FIRST_PART = "part-00000.jsonl"
@@ -207,10 +233,14 @@ SMALLER = "smaller than wanted"  # the reason that --enlarge answers
 FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
 
 
-def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Import everything into the folder `to`; the same call again goes on. Returns what store.json says.
+def run_import(
+    reader: Reader, to: Path, options: Options, say: Say, about: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Import everything into the folder `to`; the same call again goes on. Returns what store.json
+    says.
 
-    `about` is what the reader knows of its source, such as a licence: it stands on the data set's card.
+    `about` is what the reader knows of its source, such as a licence: it stands on the data set's
+    card.
     """
     options.checked()
     if to.exists():
@@ -233,40 +263,61 @@ def run_import(reader: Reader, to: Path, options: Options, say: Say, about: dict
     return _tidied(to)
 
 
-def _done_already(to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say) -> dict[str, Any]:
-    """Where a store stands: the very import that is asked for is finished, tidied up if it was killed at that; any other
-    is refused."""
+def _done_already(
+    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
+) -> dict[str, Any]:
+    """Where a store stands: the very import that is asked for is finished, tidied up if it was
+    killed at that; any other is refused."""
     if not (to / ABOUT).is_file():
         raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
     other = _difference(to, reader, options, about, say)
     if other:
         raise BadInput(
-            f"{to} holds an imported data set already, with {other}", "nothing is overwritten: choose another folder"
+            f"{to} holds an imported data set already, with {other}",
+            "nothing is overwritten: choose another folder",
         )
     require_whole(to, f"remove {to} and import the pictures again")
-    say(f"{to} was imported already, from the same samples with the same settings: nothing was written")
+    say(
+        f"{to} was imported already, from the same samples with the same settings: nothing was"
+        " written"
+    )
     return _tidied(to)
 
 
-def _difference(to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say) -> str:
+def _difference(
+    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
+) -> str:
     """How what is asked for differs from what a store was made of; empty: in nothing."""
     written = read_about(to)
     former = {name: value for name, value in written.get("options", {}).items() if name != "bad"}
     wanted = json.loads(json.dumps({**options.decides(), **about}))
     former |= {name: written.get(name) for name in about}
-    if changed := sorted(name for name in {*former, *wanted} if former.get(name) != wanted.get(name)):
+    if changed := sorted(
+        name for name in {*former, *wanted} if former.get(name) != wanted.get(name)
+    ):
         return "another " + " and ".join(changed)
     if not (to / GIVEN).is_file():
         return "no record of the samples that it was made of"
     say(f"{to} is there: its samples are compared with those of the source")
-    made_of, stream = read_sealed(to / GIVEN, "import the pictures into another folder", SEAL, kind=Damaged), iter(reader)
-    same = made_of["content"] == written["content"] and all(is_next(stream, *part) for part in made_of["parts"])
+    made_of, stream = (
+        read_sealed(to / GIVEN, "import the pictures into another folder", SEAL, kind=Damaged),
+        iter(reader),
+    )
+    same = made_of["content"] == written["content"] and all(
+        is_next(stream, *part) for part in made_of["parts"]
+    )
     return "" if same and next(stream, None) is None else "other samples"
 
 
 def _tidied(to: Path) -> dict[str, Any]:
     """The finished store without what only the import needed."""
-    for left in [*to.glob("*.writing"), to / LOCK, to / BEGUN.name, to / REFUSED, *to.glob("part-*.jsonl")]:
+    for left in [
+        *to.glob("*.writing"),
+        to / LOCK,
+        to / BEGUN.name,
+        to / REFUSED,
+        *to.glob("part-*.jsonl"),
+    ]:
         left.unlink(missing_ok=True)
     return read_about(to)
 
@@ -276,8 +327,8 @@ class NothingKept(BadInput):
 
 
 def _after_refusal(partial: Path, refusal: BadInput) -> None:
-    """What a refused import leaves must not stand in the way of the next: nothing, or what the same command goes on from
-    and any other may give up."""
+    """What a refused import leaves must not stand in the way of the next: nothing, or what the same
+    command goes on from and any other may give up."""
     if isinstance(refusal, NothingKept) or not (partial / FIRST_PART).exists():
         remove(partial)
     else:
@@ -298,8 +349,8 @@ def import_summary(folder: Path) -> tuple[dict[str, Any], list[str]]:
     held = about["splits"].get("reference", 0)
     if held < FEWEST_TO_JUDGE:
         lines.append(
-            f"note: {held} reference pictures are too few to measure a run or for a study, which need {FEWEST_TO_JUDGE}: "
-            "import more pictures, or with a larger --hold-out"
+            f"note: {held} reference pictures are too few to measure a run or for a study, which"
+            f" need {FEWEST_TO_JUDGE}: import more pictures, or with a larger --hold-out"
         )
     return {"folder": str(folder), **facts, "ledger": ledger}, lines
 
@@ -309,16 +360,35 @@ def _notes(folder: Path, about: dict[str, Any], ledger: dict[str, Any]) -> list[
     told, lines = about.get("languages", {}), []
     if told.get("in_several"):
         lines.append(
-            f"note: {told['in_several']:,} captions hold several languages, such as that of {told['such_as'][0]}: each was "
-            "read as one caption; keep one language in a file, or give them names (a .json with captions by name)"
+            f"note: {told['in_several']:,} captions hold several languages, such as that of"
+            f" {told['such_as'][0]}: each was read as one caption; keep one language in a file, or"
+            " give them names (a .json with captions by name)"
         )
-    common = {name: count for name, count in told.get("captions", {}).items() if count >= 0.02 * about["count"]}
+    common = {
+        name: count
+        for name, count in told.get("captions", {}).items()
+        if count >= 0.02 * about["count"]
+    }
     if len(common) > 1:
         shares = ", ".join(f"{name} {count:,}" for name, count in common.items())
-        one = shlex.join(["fulcrum", "data", "filter", str(folder), f"{folder}_en", "--language", "en", "--held-out"])
+        one = shlex.join(
+            [
+                "fulcrum",
+                "data",
+                "filter",
+                str(folder),
+                f"{folder}_en",
+                "--language",
+                "en",
+                "--held-out",
+            ]
+        )
         lines.append(f"note: captions are in several languages ({shares}); to keep one: {one}")
     if ledger["reasons"].get(SMALLER):
-        lines.append(f"note: {ledger['reasons'][SMALLER]:,} pictures were dropped as too small: --enlarge keeps them")
+        lines.append(
+            f"note: {ledger['reasons'][SMALLER]:,} pictures were dropped as too small: --enlarge"
+            " keeps them"
+        )
     return lines
 
 
@@ -326,13 +396,18 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     """Tables, ledger, card and store.json of a finished import."""
     shapes = options.shapes()
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
-    tongues, mixed = Counter[str](), list[str]()  # languages of captions; samples with a caption in several
+    # languages of captions; samples with a caption in several
+    tongues, mixed = Counter[str](), list[str]()
     shards: list[dict[str, Any]] = []
-    keys, asked = list[int](), list[str]()  # of each kept sample: its group as a number, the split it asks for
-    made_of = list[tuple[int, str]]()  # of each part: how many samples were read for it, and their hash
+    # of each kept sample: its group as a number, the split it asks for
+    keys, asked = list[int](), list[str]()
+    # of each part: how many samples were read for it, and their hash
+    made_of = list[tuple[int, str]]()
     ends = {"captions": 0, "names": 0}
     with ExitStack() as stack:
-        writers = {name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)}
+        writers = {
+            name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)
+        }
         for part in parts(partial):
             made_of.append((len(part.lines), part.head["input"]))
             if part.head["shard"] is not None:
@@ -340,10 +415,14 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
             for line in part.lines:
                 bucket = "{}x{}".format(*shapes[line.get("bucket", 0)])
                 changes = tuple(line.get("changes", ()))
-                ledger.book(line["outcome"], category(line["reason"]), changes, bucket, _cut(line, shapes))
+                ledger.book(
+                    line["outcome"], category(line["reason"]), changes, bucket, _cut(line, shapes)
+                )
                 if line["outcome"] != "kept" or "repeated" in changes:
                     left_out = {name: line[name] for name in ("name", "outcome", "reason")}
-                    entry = json.dumps(left_out | ({"repeated": True} if "repeated" in changes else {}))
+                    entry = json.dumps(
+                        left_out | ({"repeated": True} if "repeated" in changes else {})
+                    )
                     writers[LINES].write(f"{entry}\n".encode())
                 if line["outcome"] == "kept":
                     _append(writers, ends, line, len(shards) - 1)
@@ -357,7 +436,8 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
                             mixed += [line["name"]] if len(several) > 1 else []
     if not keys:
         raise NothingKept(
-            "nothing was kept: " + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
+            "nothing was kept: "
+            + ", ".join(f"{count:,} {why}" for why, count in ledger.reasons.items()),
             _way_out(ledger.reasons, options),
         )
     for path in (partial / SHARDS).iterdir():  # left by an earlier go that was killed
@@ -372,7 +452,10 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     if wrong:
         raise RunFailed(wrong[0], "this should not happen: please report it")
     write_atomic(partial / LEDGER, json.dumps(written, indent=1))
-    tables = {name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)} for name in TABLES}
+    tables = {
+        name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)}
+        for name in TABLES
+    }
     body = {
         "format": FORMAT,
         "size": options.size,
@@ -393,32 +476,55 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     write_atomic(partial / CARD, json.dumps(card, indent=1))
     samples = {"content": body["content"], "parts": made_of}
     write_atomic(partial / GIVEN, json.dumps(sealed(samples, SEAL), indent=1))
-    write_atomic(partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1))
+    write_atomic(
+        partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
+    )
 
 
 def _several_languages(tongues: Counter[str], mixed: list[str]) -> dict[str, Any]:
-    """Which languages captions are in, where there are several; nothing is said of what is as it should be."""
+    """Which languages captions are in, where there are several; nothing is said of what is as it
+    should be."""
     if len(tongues) < 2:
         return {}
-    return {"languages": {"captions": dict(tongues.most_common()), "in_several": len(mixed), "such_as": mixed[:3]}}
+    return {
+        "languages": {
+            "captions": dict(tongues.most_common()),
+            "in_several": len(mixed),
+            "such_as": mixed[:3],
+        }
+    }
 
 
 def _way_out(reasons: Mapping[str, int], options: Options) -> str:
     """What to do about the commonest reason for which pictures were left out."""
     if max(reasons, key=lambda why: reasons[why], default="") == SMALLER:
         return f"enlarge them: --enlarge; or ask for smaller ones than --size {options.size}"
-    return "nothing was left behind: mend the source, or see what --bad quarantine and other options do"
+    return (
+        "nothing was left behind: mend the source, or see what --bad quarantine and other"
+        " options do"
+    )
 
 
-def _append(writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int) -> None:
+def _append(
+    writers: Mapping[str, IO[bytes]], ends: dict[str, int], line: dict[str, Any], shard: int
+) -> None:
     row = np.zeros((), ROW)
-    row["offset"], row["shard"], row["length"], row["bucket"] = line["offset"], shard, line["length"], line["bucket"]
+    row["offset"], row["shard"], row["length"], row["bucket"] = (
+        line["offset"],
+        shard,
+        line["length"],
+        line["bucket"],
+    )
     row["width"], row["height"] = line["size"]
     row["changes"] = sum(1 << CHANGES.index(change) for change in line["changes"])
     row["sha"] = np.frombuffer(bytes.fromhex(line["sha"]), np.uint8)
     writers["samples.bin"].write(row.tobytes())
     for name, end, text in (
-        ("captions", "caption_ends", json.dumps(line["captions"], sort_keys=True, ensure_ascii=False)),
+        (
+            "captions",
+            "caption_ends",
+            json.dumps(line["captions"], sort_keys=True, ensure_ascii=False),
+        ),
         ("names", "name_ends", line["name"]),
     ):
         data = text.encode("utf-8", errors="surrogateescape")
@@ -434,15 +540,20 @@ def _group(line: dict[str, Any]) -> int:
 
 
 def _splits(groups: NDArray[np.uint64], asked: list[str], hold_out: float) -> NDArray[np.uint8]:
-    """(n,) number of each sample's split: as the samples ask; where none asks, whole groups in the order of their hashes
-    until a share is full, so the split depends on what the pictures are and on nothing else."""
+    """(n,) number of each sample's split: as the samples ask; where none asks, whole groups in the
+    order of their hashes until a share is full, so the split depends on what the pictures are and
+    on nothing else."""
     if any(asked):
         return np.array([SPLITS.index(one or "train") for one in asked], np.uint8)
-    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)  # sorted: in the order of hashes
+    # sorted: in the order of hashes
+    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
     before = np.cumsum(counts) - counts  # samples in the groups before
     wanted = max(1, round(hold_out * len(groups))) if hold_out else 0
-    second = int(np.searchsorted(before, wanted))  # the first group that the first share does not need
-    third = int(np.searchsorted(before, before[second] + wanted)) if second < len(before) else second
+    # the first group that the first share does not need
+    second = int(np.searchsorted(before, wanted))
+    third = (
+        int(np.searchsorted(before, before[second] + wanted)) if second < len(before) else second
+    )
     last = len(counts) - 1  # some group is left to train on
     split = np.zeros(len(counts), np.uint8)
     split[: min(second, last)] = 1
@@ -454,11 +565,17 @@ def _cut(line: dict[str, Any], shapes: Any) -> float:
     """Share of a picture's pixels that the crop took away."""
     if line["outcome"] != "kept":
         return 0.0
-    return 0.0 if "padded" in line["changes"] else cropped_away(line["size"], shapes[line["bucket"]])
+    return (
+        0.0 if "padded" in line["changes"] else cropped_away(line["size"], shapes[line["bucket"]])
+    )
 
 
 def _card(
-    about: dict[str, Any], body: dict[str, Any], ledger: dict[str, Any], rows: NDArray[Any], words: Counter[str]
+    about: dict[str, Any],
+    body: dict[str, Any],
+    ledger: dict[str, Any],
+    rows: NDArray[Any],
+    words: Counter[str],
 ) -> dict[str, Any]:
     sides = np.minimum(rows["width"], rows["height"])
     return {
@@ -470,9 +587,17 @@ def _card(
         "encoding": body["encoding"],
         "splits": body["splits"],
         "captions": body["captions"],
-        "given_shorter_side": {"least": int(sides.min()), "median": float(np.median(sides)), "most": int(sides.max())},
+        "given_shorter_side": {
+            "least": int(sides.min()),
+            "median": float(np.median(sides)),
+            "most": int(sides.max()),
+        },
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-        "words": {"total": words.total(), "distinct": len(words), "common": dict(words.most_common(COMMON))},
+        "words": {
+            "total": words.total(),
+            "distinct": len(words),
+            "common": dict(words.most_common(COMMON)),
+        },
         "bytes": sum(shard["bytes"] for shard in body["shards"]),
         "shards": len(body["shards"]),
         "ledger": ledger,

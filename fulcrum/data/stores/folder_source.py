@@ -1,4 +1,5 @@
-"""A source of the user's own pictures: one split of an imported store, of one shape, at the run's size.
+"""A source of the user's own pictures: one split of an imported store, of one shape, at the run's
+size.
 
 Legend: B samples, H W pixels.
 """
@@ -20,8 +21,8 @@ from fulcrum.spec.errors import BadInput, nearest
 
 
 class FolderSource:
-    """Samples 0 to n - 1 of a split; of those with a stored `shape`, else all, which must be square. It knows no scenes:
-    what is to be seen in a picture stands in its captions only."""
+    """Samples 0 to n - 1 of a split; of those with a stored `shape`, else all, which must be
+    square. It knows no scenes: what is to be seen in a picture stands in its captions only."""
 
     has_scenes = False
 
@@ -37,10 +38,16 @@ class FolderSource:
     ) -> None:
         self.store = store or PictureStore(local_folder(path))
         about = self.store.about
-        self.path, self.split_name, self.size, self.threads = path, split, size or about["size"], threads
+        self.path, self.split_name, self.size, self.threads = (
+            path,
+            split,
+            size or about["size"],
+            threads,
+        )
         if self.size > about["size"]:
             raise BadInput(
-                f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}: they would be enlarged",
+                f"the run asks for pictures of {self.size} pixels, {path} holds {about['size']}:"
+                " they would be enlarged",
                 f"import them again with --size {self.size}, or --set data.size={about['size']}",
             )
         if split not in SPLITS:
@@ -53,13 +60,21 @@ class FolderSource:
             raise BadInput(
                 f"{path} holds no pictures of the split '{split}': "
                 + ", ".join(f"{name} {n:,}" for name, n in about["splits"].items()),
-                "pictures to judge by are held out at import: --hold-out 0.05, or a field 'split' of samples",
+                "pictures to judge by are held out at import: --hold-out 0.05, or a field 'split'"
+                " of samples",
             )
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the store itself: maps and open shards cannot travel."""
-        return FolderSource, (self.path, self.split_name, self.size, self._count, self.threads, self.stored)
+        return FolderSource, (
+            self.path,
+            self.split_name,
+            self.size,
+            self._count,
+            self.threads,
+            self.stored,
+        )
 
     def _numbers(self, split: str, count: int | None) -> NDArray[np.int64]:
         numbers = self.store.split(split)[:count]
@@ -67,7 +82,8 @@ class FolderSource:
         wanted: NDArray[np.bool_] = buckets == self.store.buckets.index(self.stored or square)
         if self.stored is None and not wanted.all():
             raise BadInput(
-                f"{self.path} holds pictures of several shapes among those of the split '{split}'; they are wanted square",
+                f"{self.path} holds pictures of several shapes among those of the split '{split}';"
+                " they are wanted square",
                 "import them again: an import holds square pictures out, and with --buckets "
                 "only the training pictures keep their shapes",
             )
@@ -97,8 +113,9 @@ class FolderSource:
         return Samples(images, None, ids)
 
     def geometry(self, index: Ids) -> NDArray[np.float32]:
-        """(B, 4) original height and width in pixels as given, then top and left of the crop in pixels of the picture as it
-        is read: an import crops the centre, so the original size and the stored shape say where."""
+        """(B, 4) original height and width in pixels as given, then top and left of the crop in
+        pixels of the picture as it is read: an import crops the centre, so the original size and
+        the stored shape say where."""
         rows = self.store.rows[self._rows(np.asarray(index, dtype=np.int64))]
         numbers = np.empty((len(rows), 4), np.float32)
         for row, about in enumerate(rows):
@@ -106,18 +123,26 @@ class FolderSource:
             left, top, width, height = centre(given, self.store.buckets[int(about["bucket"])])
             if int(about["changes"]) >> CHANGES.index("padded") & 1:
                 left = top = 0  # all of it is there
-            numbers[row] = (given[1], given[0], top * self.shape[1] / height, left * self.shape[0] / width)
+            numbers[row] = (
+                given[1],
+                given[0],
+                top * self.shape[1] / height,
+                left * self.shape[0] / width,
+            )
         return numbers
 
     def scenes(self, index: Ids) -> Any:
-        raise BadInput(f"{self.path} has no scenes: only the embedded world knows what is drawn where")
+        raise BadInput(
+            f"{self.path} has no scenes: only the embedded world knows what is drawn where"
+        )
 
     def styles(self) -> tuple[str, ...]:
         """Names of the captions that every picture has."""
         return caption_names(self.store.about)
 
     def prompts(self, chooser: Chooser, index: Ids) -> list[str]:
-        """The caption that each sample is judged by: fixed by the sample. In training it is drawn at each reading."""
+        """The caption that each sample is judged by: fixed by the sample. In training it is drawn
+        at each reading."""
         ids = np.asarray(index, dtype=np.int64)
         return drawn_prompts(self, chooser, ids, ids)
 
@@ -129,9 +154,12 @@ class FolderSource:
             raise BadInput(
                 f"not every picture of {self.path} has a caption '{name}': {having:,} of "
                 f"{self.store.about['count']:,}; all have: {', '.join(self.styles()) or 'none'}",
-                "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so sample.prompts",
+                "choose by name: --set \"data.caption=named_captions(names=('...',))\", and so"
+                " sample.prompts",
             )
-        return [self._captions(int(row))[name] for row in self._rows(np.asarray(index, dtype=np.int64))]
+        return [
+            self._captions(int(row))[name] for row in self._rows(np.asarray(index, dtype=np.int64))
+        ]
 
     def _captions(self, row: int) -> Mapping[str, list[str]]:
         return self.store.captions(row)

@@ -27,7 +27,14 @@ from fulcrum.data.readers.pictures import (
     pad,
 )
 from fulcrum.data.readers.reader import Given, Reader
-from fulcrum.data.stores.picture_store import FORMAT, SHARDS, Prepared, ShardWriter, compared_facts, parts
+from fulcrum.data.stores.picture_store import (
+    FORMAT,
+    SHARDS,
+    Prepared,
+    ShardWriter,
+    compared_facts,
+    parts,
+)
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.lock import locked
@@ -50,13 +57,23 @@ class Ledger:
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()  # of what was dropped or quarantined
-        self.changes: Counter[str] = Counter()  # of what was kept; a picture may be cropped and resized
+        # of what was kept; a picture may be cropped and resized
+        self.changes: Counter[str] = Counter()
         self.untouched = 0
-        self.before: Counter[str] | None = None  # changes of what was kept, by the import of a parent; None: there is none
+        # changes of what was kept, by the import of a parent; None: there is none
+        self.before: Counter[str] | None = None
         self.buckets: Counter[str] = Counter()
-        self.cut: dict[str, float] = {}  # per bucket: share of the pixels that was cropped away, summed
+        # per bucket: share of the pixels that was cropped away, summed
+        self.cut: dict[str, float] = {}
 
-    def book(self, outcome: str, reason: str, changes: tuple[str, ...] = (), bucket: str = "", cut: float = 0.0) -> None:
+    def book(
+        self,
+        outcome: str,
+        reason: str,
+        changes: tuple[str, ...] = (),
+        bucket: str = "",
+        cut: float = 0.0,
+    ) -> None:
         self.outcomes[outcome] += 1
         if outcome != "kept":
             self.reasons[reason] += 1
@@ -67,21 +84,30 @@ class Ledger:
         self.cut[bucket] = self.cut.get(bucket, 0.0) + cut
 
     def book_again(self, bucket: str, changes: tuple[str, ...]) -> None:
-        """A picture of a parent that is kept as it is there; the changes are those of the parent's import."""
+        """A picture of a parent that is kept as it is there; the changes are those of the parent's
+        import."""
         self.book("kept", "", (), bucket)
         self.before = self.before or Counter()
         self.before.update(changes)
 
     def plain(self) -> dict[str, Any]:
         kept = self.outcomes["kept"]
-        before = None if self.before is None else {name: self.before[name] for name in CHANGES if self.before[name]}
+        before = (
+            None
+            if self.before is None
+            else {name: self.before[name] for name in CHANGES if self.before[name]}
+        )
         return {
             **({} if before is None else {"before": before}),
             "given": self.outcomes.total(),
             **{name: self.outcomes[name] for name in OUTCOMES},
             "kept_untouched": self.untouched,
             "kept_changed": kept - self.untouched,
-            "changes": {name: self.changes[name] for name in CHANGES if name != "padded" or self.changes[name]},
+            "changes": {
+                name: self.changes[name]
+                for name in CHANGES
+                if name != "padded" or self.changes[name]
+            },
             "reasons": dict(sorted(self.reasons.items())),
             "buckets": {
                 name: {"kept": count, "cropped_away": round(self.cut[name] / count, 4)}
@@ -101,10 +127,25 @@ def faults(ledger: dict[str, Any], samples: int) -> list[str]:
     """Where a ledger does not add up, in words; nothing if it does."""
     wrong = []
     sums = [
-        ("given", ledger["given"], sum(ledger[name] for name in OUTCOMES), "kept, dropped and quarantined"),
+        (
+            "given",
+            ledger["given"],
+            sum(ledger[name] for name in OUTCOMES),
+            "kept, dropped and quarantined",
+        ),
         ("kept", ledger["kept"], samples, "samples in the store"),
-        ("kept", ledger["kept"], ledger["kept_untouched"] + ledger["kept_changed"], "untouched and changed"),
-        ("kept", ledger["kept"], sum(one["kept"] for one in ledger["buckets"].values()), "all buckets"),
+        (
+            "kept",
+            ledger["kept"],
+            ledger["kept_untouched"] + ledger["kept_changed"],
+            "untouched and changed",
+        ),
+        (
+            "kept",
+            ledger["kept"],
+            sum(one["kept"] for one in ledger["buckets"].values()),
+            "all buckets",
+        ),
         (
             "dropped and quarantined",
             ledger["dropped"] + ledger["quarantined"],
@@ -121,43 +162,61 @@ def faults(ledger: dict[str, Any], samples: int) -> list[str]:
 def ledger_lines(ledger: dict[str, Any]) -> list[str]:
     """The ledger for people."""
     lines = [
-        f"given {ledger['given']:,} = kept {ledger['kept']:,} + dropped {ledger['dropped']:,} + quarantined "
-        f"{ledger['quarantined']:,}",
+        (
+            f"given {ledger['given']:,} = kept {ledger['kept']:,} + dropped {ledger['dropped']:,} +"
+            f" quarantined {ledger['quarantined']:,}"
+        ),
         _kept_line(ledger),
     ]
     lines += [f"  {count:>8,}  {reason}" for reason, count in ledger["reasons"].items()]
     if len(ledger["buckets"]) > 1:
         lines += [
-            f"  {name:>9}  {one['kept']:,} pictures, {one['cropped_away']:.1%} of their pixels cropped away"
+            f"  {name:>9}  {one['kept']:,} pictures, {one['cropped_away']:.1%} of their pixels"
+            " cropped away"
             for name, one in ledger["buckets"].items()
         ]
     return lines
 
 
 def changes_of(ledger: dict[str, Any]) -> dict[str, int]:
-    """Change -> pictures of the store that have it, whether this ledger's own import made it or that of a parent."""
-    return {name: ledger["changes"].get(name, 0) + ledger.get("before", {}).get(name, 0) for name in CHANGES}
+    """Change -> pictures of the store that have it, whether this ledger's own import made it or
+    that of a parent."""
+    return {
+        name: ledger["changes"].get(name, 0) + ledger.get("before", {}).get(name, 0)
+        for name in CHANGES
+    }
 
 
 def _kept_line(ledger: dict[str, Any]) -> str:
-    counts = ", ".join(f"{count:,} {name}" for name, count in ledger.get("before", ledger["changes"]).items() if count)
+    counts = ", ".join(
+        f"{count:,} {name}"
+        for name, count in ledger.get("before", ledger["changes"]).items()
+        if count
+    )
     if "before" in ledger:
-        return f"kept  {ledger['kept']:,} as they are in the parent" + (f", whose import had {counts}" if counts else "")
-    return f"kept  {ledger['kept_untouched']:,} untouched, {ledger['kept_changed']:,} changed: {counts or 'none'}"
+        return f"kept  {ledger['kept']:,} as they are in the parent" + (
+            f", whose import had {counts}" if counts else ""
+        )
+    return (
+        f"kept  {ledger['kept_untouched']:,} untouched, {ledger['kept_changed']:,} changed:"
+        f" {counts or 'none'}"
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# An import: given samples are checked, decoded, fitted and written shard by shard; a killed one goes on where it stood.
+# An import: given samples are checked, decoded, fitted and written shard by shard; a killed one
+# goes on where it stood.
 #
-# A finished shard is a part: its tar, and part-N.jsonl with what became of every sample that was read for it. What a resumed
-# import skips it compares: a source that changed meanwhile is refused.
+# A finished shard is a part: its tar, and part-N.jsonl with what became of every sample that was
+# read for it. What a resumed import skips it compares: a source that changed meanwhile is refused.
 
 
 Say = Callable[[str], None]
 AHEAD = 64  # samples decoded ahead of the writer
 LATER = ("pad", "background")  # options that imports of earlier versions do not state
 BEGUN = BeginMark("import.json", "options", "import")
-REFUSED = "refused"  # in an unfinished import: it was not killed but refused, and need not be gone on with
+# in an unfinished import: it was not killed but refused, and need not be gone on with
+REFUSED = "refused"
 
 
 class Options(NamedTuple):
@@ -172,7 +231,8 @@ class Options(NamedTuple):
     once: bool = False  # repeated pictures are dropped, else kept and counted
     hold_out: float = 0.05  # share for each of validation and reference
     shard: int = 4096  # pictures of a shard
-    bucket_step: int = 0  # sides of buckets are multiples of it; 0: an eighth of the size, at least 8
+    #: sides of buckets are multiples of it; 0: an eighth of the size, at least 8
+    bucket_step: int = 0
     pad: bool = False  # the whole picture with a colour beside it, instead of its centre
     background: str = "white"  # behind what is see-through, and beside what is padded
 
@@ -183,13 +243,23 @@ class Options(NamedTuple):
         if not 8 <= self.size <= 8192:
             raise BadInput(f"--size {self.size} is not between 8 and 8192")
         if self.encoding not in ENCODINGS:
-            raise BadInput(f"no encoding is called '{self.encoding}'", "known: " + ", ".join(ENCODINGS))
+            raise BadInput(
+                f"no encoding is called '{self.encoding}'", "known: " + ", ".join(ENCODINGS)
+            )
         if self.bad not in ("stop", "quarantine"):
             raise BadInput(f"--bad is stop or quarantine, found '{self.bad}'")
         if not 0 <= self.hold_out < 0.5:
-            raise BadInput(f"--hold-out is a share for each of validation and reference, below 0.5; found {self.hold_out}")
-        if self.bucket_step and (not self.buckets or self.bucket_step < 0 or self.size % self.bucket_step):
-            raise BadInput(f"--bucket-step {self.bucket_step} belongs to --buckets and must divide --size {self.size}")
+            raise BadInput(
+                "--hold-out is a share for each of validation and reference, below 0.5; found"
+                f" {self.hold_out}"
+            )
+        if self.bucket_step and (
+            not self.buckets or self.bucket_step < 0 or self.size % self.bucket_step
+        ):
+            raise BadInput(
+                f"--bucket-step {self.bucket_step} belongs to --buckets and must divide --size"
+                f" {self.size}"
+            )
         colour_named(self.background)
         return self
 
@@ -198,9 +268,14 @@ class Options(NamedTuple):
         return pad(image, shape, colour_named(self.background)) if self.pad else fit(image, shape)
 
     def stated(self) -> dict[str, Any]:
-        """As they are written down: what came later and is not asked for is left out, so that equal imports stay equal."""
+        """As they are written down: what came later and is not asked for is left out, so that equal
+        imports stay equal."""
         usual = Options._field_defaults
-        return {name: value for name, value in self._asdict().items() if name not in LATER or value != usual[name]}
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if name not in LATER or value != usual[name]
+        }
 
     def decides(self) -> dict[str, Any]:
         """What a resumed import must have alike."""
@@ -228,24 +303,36 @@ def prepare(given: Given, options: Options) -> Prepared:
     shapes, size = options.shapes(), opened.image.size
     bucket = nearest(size, shapes)
     fitted = options.fitted(opened.image, shapes[bucket])
-    split = given.split or (_held_out(given, fitted.image, options.hold_out) if options.buckets else "")
+    split = given.split or (
+        _held_out(given, fitted.image, options.hold_out) if options.buckets else ""
+    )
     if options.buckets and split != "train":  # what is judged by is square
         bucket = shapes.index((options.size, options.size))
         fitted = options.fitted(opened.image, shapes[bucket])
     if "enlarged" in fitted.changes and not options.enlarge:
         wanted = "{} x {}".format(*shapes[bucket])
         return Prepared(
-            given, "dropped", f"smaller than wanted: {size[0]} x {size[1]}, {wanted} needs --enlarge", size=size
+            given,
+            "dropped",
+            f"smaller than wanted: {size[0]} x {size[1]}, {wanted} needs --enlarge",
+            size=size,
         )
     same = not fitted.changes and not opened.changes and _is_stored(given, opened.image, options)
     data = given.data if same else encode(fitted.image, options.encoding, options.quality)
-    return Prepared(given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split)
+    return Prepared(
+        given, "kept", "", data, size, bucket, tuple(sorted(opened.changes | fitted.changes)), split
+    )
 
 
 def _held_out(given: Given, image: Image, share: float) -> str:
-    """The split of a sample, before the others are known: its group's, or its picture's, place among all hashes. A square
-    store fills its shares exactly instead, at the end; here pictures are cropped by it."""
-    mark = f"group {given.group}".encode("utf-8", errors="surrogateescape") if given.group else image.tobytes()
+    """The split of a sample, before the others are known: its group's, or its picture's, place
+    among all hashes. A square store fills its shares exactly instead, at the end; here pictures are
+    cropped by it."""
+    mark = (
+        f"group {given.group}".encode("utf-8", errors="surrogateescape")
+        if given.group
+        else image.tobytes()
+    )
     place = number_of(mark) / 2**64
     return "validation" if place < share else "reference" if place < 2 * share else "train"
 
@@ -256,7 +343,8 @@ def number_of(mark: bytes) -> int:
 
 
 def _is_stored(given: Given, image: Any, options: Options) -> bool:
-    """Bytes that are what the store would hold are kept as they came: a JPEG is not compressed twice."""
+    """Bytes that are what the store would hold are kept as they came: a JPEG is not compressed
+    twice."""
     head = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG"}.get(options.encoding)
     return head is not None and given.data.startswith(head) and image.mode == "RGB"
 
@@ -269,7 +357,9 @@ def category(reason: str) -> str:
 class Import:
     """One go at an import into DEST.partial."""
 
-    def __init__(self, reader: Reader, partial: Path, options: Options, about: dict[str, Any], say: Say) -> None:
+    def __init__(
+        self, reader: Reader, partial: Path, options: Options, about: dict[str, Any], say: Say
+    ) -> None:
         self.reader, self.partial, self.options, self.say = reader, partial, options, say
         self.about = {"format": FORMAT, "options": options.decides(), **about}
         self.seen: set[bytes] = set()  # of pictures kept, to find repeated ones
@@ -298,8 +388,8 @@ class Import:
         if sample.outcome == "quarantined" and self.options.bad == "stop":
             raise BadInput(
                 shown(f"{sample.given.name}: {sample.reason}"),
-                "mend it or take it out and start this command "
-                "again, or go on without such samples, counted and named in the ledger: --bad quarantine",
+                "mend it or take it out and start this command again, or go on without such"
+                " samples, counted and named in the ledger: --bad quarantine",
             )
         self.counts[sample.outcome] += 1
         self.part.add(sample)
@@ -312,7 +402,9 @@ class Import:
             return self._begin_anew("because its source had changed")
         if not path.exists():
             write_atomic(path, json.dumps(self.about, sort_keys=True))
-        elif read_json(path, f"remove {self.partial} and import anew") != json.loads(json.dumps(self.about)):
+        elif read_json(path, f"remove {self.partial} and import anew") != json.loads(
+            json.dumps(self.about)
+        ):
             if refused.exists():
                 return self._begin_anew("with other settings")
             raise OtherSettings(
@@ -321,9 +413,14 @@ class Import:
             )
 
     def _begin_anew(self, why: str) -> None:
-        """Give up what an import that was refused had done; one that was killed is never given up by itself."""
+        """Give up what an import that was refused had done; one that was killed is never given up
+        by itself."""
         self.say(f"the import before was refused; {why} it begins anew")
-        for left in (*self.partial.glob("part-*.jsonl"), *(self.partial / SHARDS).iterdir(), self.partial / REFUSED):
+        for left in (
+            *self.partial.glob("part-*.jsonl"),
+            *(self.partial / SHARDS).iterdir(),
+            self.partial / REFUSED,
+        ):
             left.unlink()
         write_atomic(self.partial / BEGUN.name, json.dumps(self.about, sort_keys=True))
 
@@ -333,7 +430,8 @@ class Import:
             if not is_next(stream, len(part.lines), part.head["input"]):
                 raise SourceChanged(
                     f"the source has changed since this import began (part {self.parts})",
-                    "start the same command once more to import it anew: what was done is then given up",
+                    "start the same command once more to import it anew: what was done is then"
+                    " given up",
                 )
             self.parts += 1
             for line in part.lines:
@@ -370,7 +468,9 @@ class Import:
             self.seen.add(mark)
             return sample
         if self.options.once:
-            return sample._replace(outcome="dropped", reason="repeated: the same picture came before", data=b"")
+            return sample._replace(
+                outcome="dropped", reason="repeated: the same picture came before", data=b""
+            )
         return sample._replace(changes=(*sample.changes, "repeated"))
 
     def _finish(self) -> None:
@@ -387,7 +487,8 @@ class Import:
 
 
 def is_next(stream: Iterator[Given], count: int, written: str) -> bool:
-    """Are the next samples of a source those that a part was made of? They are read, and gone from the stream."""
+    """Are the next samples of a source those that a part was made of? They are read, and gone from
+    the stream."""
     samples = hashlib.sha256()
     for given in map(_printable, islice(stream, count)):
         samples.update(compared_facts(given))
@@ -400,8 +501,13 @@ def _printable(given: Given) -> Given:
 
 
 def alone(partial: Path, mark: BeginMark) -> AbstractContextManager[None]:
-    """One command of this kind in a place at a time; the system frees it when the process dies. A folder that none of them
-    began is refused."""
+    """One command of this kind in a place at a time; the system frees it when the process dies. A
+    folder that none of them began is refused."""
     require_begun(partial, mark)
     partial.mkdir(parents=True, exist_ok=True)
-    return locked(partial / LOCK, patience=0, busy=f"another process is importing into {partial}", kind=BadInput)
+    return locked(
+        partial / LOCK,
+        patience=0,
+        busy=f"another process is importing into {partial}",
+        kind=BadInput,
+    )

@@ -31,10 +31,12 @@ from fulcrum.files.sealed import (
 from fulcrum.spec.errors import BadInput, RunFailed
 
 # --------------------------------------------------------------------------------------------------
-# An imported store behind a URL: all but its shards is copied once, a shard is fetched when a picture of it is read.
+# An imported store behind a URL: all but its shards is copied once, a shard is fetched when a
+# picture of it is read.
 #
-# A run reads pictures while they are encoded, shard after shard, and not again: the limit of the copies holds, however large
-# the store. Every table and shard has its hash in store.json, and no other bytes are accepted.
+# A run reads pictures while they are encoded, shard after shard, and not again: the limit of the
+# copies holds, however large the store. Every table and shard has its hash in store.json, and no
+# other bytes are accepted.
 
 
 MOST = 1 << 26  # bytes of a store.json that a server sends
@@ -47,7 +49,8 @@ def local_folder(path: str | Path) -> Path:
 
 
 def is_copy(folder: Path) -> bool:
-    """Is it one that we made? A folder from elsewhere cannot make us ask a server, whatever lies in it."""
+    """Is it one that we made? A folder from elsewhere cannot make us ask a server, whatever lies in
+    it."""
     return folder.parent == _stores(user_cache()) and (folder / ORIGIN).is_file()
 
 
@@ -70,7 +73,10 @@ def _copied(url: str) -> Path:
         with cache.open(f"{url}/{ABOUT}") as stream:
             written = stream.read(MOST)  # what is longer is cut, and then no JSON
         about = json.loads(written)
-        tables = {name: {what: about["tables"][name][what] for what in ("sha256", "bytes")} for name in TABLES}
+        tables = {
+            name: {what: about["tables"][name][what] for what in ("sha256", "bytes")}
+            for name in TABLES
+        }
     except RunFailed as error:
         raise BadInput(
             f"there is no imported data set at {without_secrets(url)}: {error.message}",
@@ -78,7 +84,8 @@ def _copied(url: str) -> Path:
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise BadInput(
-            f"{without_secrets(url)}/{ABOUT} is not what an import writes", "copy the data set there again"
+            f"{without_secrets(url)}/{ABOUT} is not what an import writes",
+            "copy the data set there again",
         ) from None
     to = _stores(cache) / sha256_text(repr((url, sha256_bytes(written))), 32)
     if not _whole(to, tables):
@@ -98,7 +105,9 @@ def _copy(url: str, cache: RemoteCache, written: bytes, tables: dict[str, Any], 
             (aside / ORIGIN).write_text(json.dumps({"url": url}))
     except OSError as error:
         if not _whole(to, tables):  # another process may have been first
-            raise refusal(error, f"cannot copy {without_secrets(url)} to {to}", hint="make room there") from None
+            raise refusal(
+                error, f"cannot copy {without_secrets(url)} to {to}", hint="make room there"
+            ) from None
 
 
 def _whole(folder: Path, tables: dict[str, Any]) -> bool:
@@ -111,7 +120,8 @@ def _whole(folder: Path, tables: dict[str, Any]) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The store that `fulcrum data import` writes: tar shards with an index, whole or absent, each picture with its checksum.
+# The store that `fulcrum data import` writes: tar shards with an index, whole or absent, each
+# picture with its checksum.
 #
 #     store.json     sizes, shards, checksums of every table, the content hash; sealed
 #     shards/        ordinary WebDataset tars, named by number and content
@@ -120,11 +130,18 @@ def _whole(folder: Path, tables: dict[str, Any]) -> bool:
 #     card.json      the data card
 #     given.json     hashes of the samples that an import read: the same import again is known by them; sealed
 #
-# The content hash covers pictures, captions, shapes and splits in their order, not where or in which shards they lie.
+# The content hash covers pictures, captions, shapes and splits in their order, not where or in
+# which shards they lie.
 
 
 FORMAT = 1
-ABOUT, SHARDS, LEDGER, LINES, CARD = "store.json", "shards", "ledger.json", "ledger.jsonl", "card.json"
+ABOUT, SHARDS, LEDGER, LINES, CARD = (
+    "store.json",
+    "shards",
+    "ledger.json",
+    "ledger.jsonl",
+    "card.json",
+)
 GIVEN = "given.json"
 SPLITS = ("train", "validation", "reference")
 ROW = np.dtype(
@@ -142,7 +159,8 @@ ROW = np.dtype(
 )
 TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
 OPEN, FAR = 64, 2  # shards held open at a time; of fetched ones few, for open ones keep their room
-NEEDED = ("size", "buckets", "count", "captions", "splits", "content", "tables", "shards")  # fields of store.json
+# fields of store.json
+NEEDED = ("size", "buckets", "count", "captions", "splits", "content", "tables", "shards")
 
 
 def texts_hash(tables: dict[str, Any]) -> str:
@@ -152,7 +170,9 @@ def texts_hash(tables: dict[str, Any]) -> str:
 
 def content_of(rows: NDArray[Any], captions_sha: str, buckets: Sequence[Sequence[int]]) -> str:
     """What the pictures and their captions are."""
-    content = hashlib.sha256(json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode())
+    content = hashlib.sha256(
+        json.dumps([FORMAT, captions_sha, [list(one) for one in buckets]]).encode()
+    )
     for first in range(0, len(rows), 1 << 16):
         part = rows[first : first + (1 << 16)]
         for name in ("sha", "bucket", "split"):
@@ -164,14 +184,23 @@ def file_fault(path: Path, written: Mapping[str, Any]) -> str:
     """How a file differs from the size and checksum that store.json holds; empty if it does not."""
     size = path.stat().st_size if path.is_file() else None
     if size != written["bytes"]:
-        return f"expected {written['bytes']:,} bytes, found {'no file' if size is None else f'{size:,}'}"
-    return "" if sha256_file(path) == written["sha256"] else "a bit has changed: it does not have its checksum"
+        return (
+            f"expected {written['bytes']:,} bytes, found"
+            f" {'no file' if size is None else f'{size:,}'}"
+        )
+    return (
+        ""
+        if sha256_file(path) == written["sha256"]
+        else "a bit has changed: it does not have its checksum"
+    )
 
 
 def require_whole(folder: Path, hint: str) -> None:
     """Every table and every shard of a store is as it was written."""
     about = read_about(folder)
-    files = {name: about["tables"][name] for name in TABLES} | {f"{SHARDS}/{one['name']}": one for one in about["shards"]}
+    files = {name: about["tables"][name] for name in TABLES} | {
+        f"{SHARDS}/{one['name']}": one for one in about["shards"]
+    }
     for name, written in files.items():
         if fault := file_fault(folder / name, written):
             raise Damaged(f"{folder / name}: {fault}", hint)
@@ -196,20 +225,30 @@ def read_about(folder: Path) -> dict[str, Any]:
     del about[SEAL]
     if about.get("format") != FORMAT:
         raise BadInput(
-            f"{folder} has format {about.get('format')}, this version reads {FORMAT}", "import the pictures again"
+            f"{folder} has format {about.get('format')}, this version reads {FORMAT}",
+            "import the pictures again",
         )
     if missing := [name for name in NEEDED if name not in about]:
-        raise Damaged(f"{folder / ABOUT} does not state '{missing[0]}'", "do not use it: who made it?")
+        raise Damaged(
+            f"{folder / ABOUT} does not state '{missing[0]}'", "do not use it: who made it?"
+        )
     if any(Path(shard["name"]).name != shard["name"] for shard in about["shards"]):
-        raise Damaged(f"{folder / ABOUT} names a shard outside its folder", "do not use it: who made it?")
+        raise Damaged(
+            f"{folder / ABOUT} names a shard outside its folder", "do not use it: who made it?"
+        )
     return about
 
 
 class _Open:
-    """A shard that is read from many threads: no place in it is remembered; closed when nobody holds it."""
+    """A shard that is read from many threads: no place in it is remembered; closed when nobody
+    holds it."""
 
     def __init__(self, shard: Path | IO[bytes]) -> None:
-        self.number = os.open(shard, os.O_RDONLY | os.O_CLOEXEC) if isinstance(shard, Path) else os.dup(shard.fileno())
+        self.number = (
+            os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+            if isinstance(shard, Path)
+            else os.dup(shard.fileno())
+        )
 
     def read(self, length: int, offset: int) -> bytes:
         return os.pread(self.number, length, offset)
@@ -220,19 +259,24 @@ class _Open:
 
 
 class PictureStore:
-    """An opened store. Tables are compared with their checksums here, each picture when it is read."""
+    """An opened store. Tables are compared with their checksums here, each picture when it is
+    read."""
 
     def __init__(self, folder: Path, verify: bool = True) -> None:
         self.folder, self.about = Path(folder), read_about(Path(folder))
         self.buckets: list[tuple[int, int]] = [(int(w), int(h)) for w, h in self.about["buckets"]]
         for name in TABLES if verify else ():
             if fault := file_fault(self.folder / name, self.about["tables"][name]):
-                raise Damaged(f"{self.folder / name}: {fault}", "copy it again, or import the pictures again")
+                raise Damaged(
+                    f"{self.folder / name}: {fault}", "copy it again, or import the pictures again"
+                )
         self.rows = self._table("samples.bin", ROW)
         self._caption_ends, self._name_ends = (
             self._table(name, np.dtype("<i8")) for name in ("caption_ends.bin", "name_ends.bin")
         )
-        self._captions, self._names = (self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names"))
+        self._captions, self._names = (
+            self._table(f"{name}.bin", np.dtype("u1")) for name in ("captions", "names")
+        )
         self.remote = is_copy(self.folder)
         self._shard = lru_cache(FAR if self.remote else OPEN)(self._open)
 
@@ -244,8 +288,12 @@ class PictureStore:
         try:
             size = path.stat().st_size
         except OSError:
-            raise Damaged(f"{path} is not there", "copy it again, or import the pictures again") from None
-        return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray) if size else np.zeros(0, dtype)
+            raise Damaged(
+                f"{path} is not there", "copy it again, or import the pictures again"
+            ) from None
+        return (
+            np.memmap(path, dtype=dtype, mode="r").view(np.ndarray) if size else np.zeros(0, dtype)
+        )
 
     def _open(self, number: int) -> Any:
         path = self.folder / SHARDS / self.about["shards"][number]["name"]
@@ -256,13 +304,19 @@ class PictureStore:
             return _Open(path)
         except OSError as error:
             hint = f"copy it again: fulcrum data check {self.folder} names all that is missing"
-            raise refusal(error, f"the shard {path} cannot be opened", hint=hint, kind=Damaged) from None
+            raise refusal(
+                error, f"the shard {path} cannot be opened", hint=hint, kind=Damaged
+            ) from None
 
     def name(self, row: int) -> str:
-        return bytes(self._packed(self._names, self._name_ends, row)).decode("utf-8", errors="replace")
+        return bytes(self._packed(self._names, self._name_ends, row)).decode(
+            "utf-8", errors="replace"
+        )
 
     def captions(self, row: int) -> dict[str, list[str]]:
-        captions: dict[str, list[str]] = json.loads(bytes(self._packed(self._captions, self._caption_ends, row)))
+        captions: dict[str, list[str]] = json.loads(
+            bytes(self._packed(self._captions, self._caption_ends, row))
+        )
         return captions
 
     @staticmethod
@@ -270,16 +324,22 @@ class PictureStore:
         return values[int(ends[row - 1]) if row else 0 : int(ends[row])]
 
     def data(self, row: int) -> bytes:
-        """The stored bytes of a picture; bytes that differ from what was written are never handed out."""
+        """The stored bytes of a picture; bytes that differ from what was written are never handed
+        out."""
         about = self.rows[row]
         length = int(about["length"])
         data: bytes = self._shard(int(about["shard"])).read(length, int(about["offset"]))
         if len(data) != length or hashlib.sha256(data).digest() != about["sha"].tobytes():
             shard = self.folder / SHARDS / self.about["shards"][int(about["shard"])]["name"]
-            what = "is cut off" if len(data) != length else "does not have its checksum: a bit has changed"
+            what = (
+                "is cut off"
+                if len(data) != length
+                else "does not have its checksum: a bit has changed"
+            )
             raise Damaged(
                 f"{self.name(row)} (sample {row}) in {shard} {what}",
-                f"fulcrum data check {self.folder} finds all damage; copy the shard again, or import anew",
+                f"fulcrum data check {self.folder} finds all damage; copy the shard again, or"
+                " import anew",
             )
         return data
 
@@ -291,11 +351,15 @@ class PictureStore:
         """(side, side, 3): the whole picture in a small square."""
         return self._decoded(row, lambda data, size: miniature(data, size, side))
 
-    def _decoded(self, row: int, decode: Callable[[bytes, Size], NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    def _decoded(
+        self, row: int, decode: Callable[[bytes, Size], NDArray[np.uint8]]
+    ) -> NDArray[np.uint8]:
         try:
             return decode(self.data(row), self.buckets[int(self.rows[row]["bucket"])])
         except (BadSample, OSError) as error:
-            raise Damaged(f"{self.name(row)} (sample {row}) of {self.folder}: {error}", "import anew") from None
+            raise Damaged(
+                f"{self.name(row)} (sample {row}) of {self.folder}: {error}", "import anew"
+            ) from None
 
     def split(self, name: str) -> NDArray[np.int64]:
         """Rows of a split, ascending."""
@@ -303,7 +367,8 @@ class PictureStore:
 
 
 # --------------------------------------------------------------------------------------------------
-# One part of an import: a shard being written, and the file that says what became of every sample read for it.
+# One part of an import: a shard being written, and the file that says what became of every sample
+# read for it.
 
 
 class Prepared(NamedTuple):
@@ -381,7 +446,8 @@ class ShardWriter:
         self.place += len(data)
 
     def close(self) -> None:
-        """What is finished was flushed before; of what is not, a full disk would hide what went wrong first."""
+        """What is finished was flushed before; of what is not, a full disk would hide what went
+        wrong first."""
         if self.stream is not None:
             with suppress(OSError):
                 self.stream.close()
@@ -402,14 +468,23 @@ class ShardWriter:
             self.path.rename(self.path.with_name(shard["name"]))
         self.close()
         body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
-        head = {"shard": shard, "input": self.input.hexdigest(), "lines": len(self.lines), "sha256": sha256_bytes(body)}
-        write_atomic(self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body)
+        head = {
+            "shard": shard,
+            "input": self.input.hexdigest(),
+            "lines": len(self.lines),
+            "sha256": sha256_bytes(body),
+        }
+        write_atomic(
+            self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body
+        )
 
 
 def compared_facts(given: Given) -> bytes:
     """What a resumed import compares of a sample it skips."""
     content = sha256_bytes(given.data)
-    return json.dumps([given.name, content, given.captions, given.fault, given.left, given.group, given.split]).encode()
+    return json.dumps(
+        [given.name, content, given.captions, given.fault, given.left, given.group, given.split]
+    ).encode()
 
 
 def parts(partial: Path) -> Iterator[Part]:
@@ -421,9 +496,17 @@ def parts(partial: Path) -> Iterator[Part]:
         first, _, body = path.read_bytes().partition(b"\n")
         head = parse_line(first).value or {}
         if sha256_bytes(body) != head.get("sha256"):
-            raise Damaged(f"{path} was changed after it was written", f"remove {partial} and import anew")
+            raise Damaged(
+                f"{path} was changed after it was written", f"remove {partial} and import anew"
+            )
         yield Part(head, [json.loads(line) for line in body.splitlines()])
 
 
 def _suffix(data: bytes) -> str:
-    return ".jpg" if data.startswith(b"\xff\xd8\xff") else ".png" if data.startswith(b"\x89PNG") else ".ppm"
+    return (
+        ".jpg"
+        if data.startswith(b"\xff\xd8\xff")
+        else ".png"
+        if data.startswith(b"\x89PNG")
+        else ".ppm"
+    )

@@ -1,4 +1,5 @@
-"""Is an imported store what was written, sample by sample? All faults are found and named, not only the first."""
+"""Is an imported store what was written, sample by sample? All faults are found and named, not only
+the first."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,8 @@ _STATED = ("kind", "content", "count", "size", "encoding", "splits", "captions")
 
 
 def check(folder: Path, say: Say | None = None) -> dict[str, Any]:
-    """Checksums of tables, shards and pictures; every picture decoded, every caption read; the ledger's sums; the card."""
+    """Checksums of tables, shards and pictures; every picture decoded, every caption read; the
+    ledger's sums; the card."""
     about, looked_at = read_about(folder), 0
     faults = _files(folder, {name: about["tables"][name] for name in TABLES})
     if not faults:  # without its tables nothing can be looked up
@@ -65,7 +67,10 @@ def _ledger(folder: Path, about: dict[str, Any], samples: int) -> list[str]:
         for outcome in ("dropped", "quarantined"):
             named = sum(line["outcome"] == outcome for line in lines)
             if named != ledger[outcome]:
-                faults.append(f"ledger.jsonl names {named:,} {outcome} samples, ledger.json counts {ledger[outcome]:,}")
+                faults.append(
+                    f"ledger.jsonl names {named:,} {outcome} samples, ledger.json counts"
+                    f" {ledger[outcome]:,}"
+                )
         return faults
     except (FulcrumError, OSError, KeyError) as error:
         return [f"the ledger cannot be read: {error}"]
@@ -77,14 +82,20 @@ def _card(folder: Path, about: dict[str, Any]) -> list[str]:
     except FulcrumError as error:
         return [error.message]
     old = "card" not in about  # imported before its hash was kept: what both files state
-    same = all(card.get(name) == about[name] for name in _STATED) if old else sha256_json(card) == about["card"]
+    same = (
+        all(card.get(name) == about[name] for name in _STATED)
+        if old
+        else sha256_json(card) == about["card"]
+    )
     return [] if same else [f"{CARD} was changed after it was written"]
 
 
 def _shards(folder: Path, about: dict[str, Any]) -> list[str]:
     written = {shard["name"]: shard for shard in about["shards"]}
     strange = {path.name for path in (folder / SHARDS).iterdir()} - set(written)
-    return _files(folder / SHARDS, written) + [f"{name}: a file that the import did not write" for name in sorted(strange)]
+    return _files(folder / SHARDS, written) + [
+        f"{name}: a file that the import did not write" for name in sorted(strange)
+    ]
 
 
 def _samples(store: PictureStore, say: Say | None) -> list[str]:
@@ -94,7 +105,11 @@ def _samples(store: PictureStore, say: Say | None) -> list[str]:
         try:
             store.picture(row)
             captions = store.captions(row)
-            if not captions or not set(captions) <= known or not all(text for texts in captions.values() for text in texts):
+            if (
+                not captions
+                or not set(captions) <= known
+                or not all(text for texts in captions.values() for text in texts)
+            ):
                 faults.append(f"{store.name(row)}: its captions do not match the store")
         except (Damaged, OSError) as error:
             faults.append(str(getattr(error, "message", error)))

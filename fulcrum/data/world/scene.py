@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fulcrum.spec.keyed import Keys, key, uniform
 
 # --------------------------------------------------------------------------------------------------
-# The real domain: light, clutter, blur, grain and colour cast over the clean drawing, keyed by the scene.
+# The real domain: light, clutter, blur, grain and colour cast over the clean drawing, keyed by the
+# scene.
 #
 # Legend: B scenes, S image side; canvas (B, 3, S, S) float32 in [0, 1], changed in place.
 
@@ -69,13 +70,20 @@ def clutter(canvas: Canvas, looks: Photograph) -> None:
     side = canvas.shape[-1]
     reach = int(np.ceil(0.085 * side)) * 2 + 3  # window that holds the longest scratch
     reach = min(reach, side)
-    windows = np.lib.stride_tricks.sliding_window_view(canvas, (reach, reach), axis=(2, 3), writeable=True)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        canvas, (reach, reach), axis=(2, 3), writeable=True
+    )
     rows, steps = np.arange(len(canvas)), np.arange(reach, dtype=np.float32) + _F(0.5)
     for n in range(SPECKS):
         x, y, du, dv, thick, tone, opacity = looks.specks[:, n].T
-        left, top = (np.clip(np.floor(c * side).astype(np.int64) - reach // 2, 0, side - reach) for c in (x, y))
-        px = ((left[:, None] + steps) / _F(side) - x[:, None])[:, None, :].astype(np.float32)  # (B, 1, W)
-        py = ((top[:, None] + steps) / _F(side) - y[:, None])[:, :, None].astype(np.float32)  # (B, W, 1)
+        left, top = (
+            np.clip(np.floor(c * side).astype(np.int64) - reach // 2, 0, side - reach)
+            for c in (x, y)
+        )
+        # (B, 1, W)
+        px = ((left[:, None] + steps) / _F(side) - x[:, None])[:, None, :].astype(np.float32)
+        # (B, W, 1)
+        py = ((top[:, None] + steps) / _F(side) - y[:, None])[:, :, None].astype(np.float32)
         du, dv, thick = du[:, None, None], dv[:, None, None], thick[:, None, None]
         along = np.clip((px * du + py * dv) / (du * du + dv * dv + _F(1e-12)), _F(-1), _F(1))
         px, py = px - along * du, py - along * dv  # (B, W, W)
@@ -86,10 +94,12 @@ def clutter(canvas: Canvas, looks: Photograph) -> None:
 
 
 def finish(canvas: Canvas, looks: Photograph) -> None:
-    """What the camera does to the painted scene: lens blur, then light, cast and vignette, then grain."""
+    """What the camera does to the painted scene: lens blur, then light, cast and vignette, then
+    grain."""
     side = canvas.shape[-1]
     _blur(canvas, looks.blur * _F(side * side))
-    across = ((np.arange(side, dtype=np.float32) + _F(0.5)) / _F(side) - _F(0.5)) * _F(2)  # (S,) in (-1, 1)
+    # (S,) in (-1, 1)
+    across = ((np.arange(side, dtype=np.float32) + _F(0.5)) / _F(side) - _F(0.5)) * _F(2)
     squared = across * across
     x_part = looks.light[:, :1] * across - _F(0.5) * looks.vignette[:, None] * squared  # (B, S)
     y_part = looks.light[:, 1:] * across - _F(0.5) * looks.vignette[:, None] * squared
@@ -100,9 +110,11 @@ def finish(canvas: Canvas, looks: Photograph) -> None:
 
 
 def _blur(canvas: Canvas, variance: Canvas) -> None:
-    """Blur by these variances (squared pixels): three-tap passes whose stride doubles while variance is left.
+    """Blur by these variances (squared pixels): three-tap passes whose stride doubles while
+    variance is left.
 
-    A pass with weights w, 1-2w, w at stride d adds a variance of 2 w d^2; w <= 1/4 keeps each pass free of ringing.
+    A pass with weights w, 1-2w, w at stride d adds a variance of 2 w d^2; w <= 1/4 keeps each pass
+    free of ringing.
     """
     left, stride = variance, 1
     worst = (0.013 * canvas.shape[-1]) ** 2  # a bound for all scenes: the number of passes is fixed
@@ -115,17 +127,20 @@ def _blur(canvas: Canvas, variance: Canvas) -> None:
 
 
 def _three_taps(canvas: Canvas, w: Canvas, stride: int) -> None:
-    """Along the last axis: a sample moves towards its two neighbours at this stride; past the border it has none."""
+    """Along the last axis: a sample moves towards its two neighbours at this stride; past the
+    border it has none."""
     step = (canvas[..., stride:] - canvas[..., :-stride]) * w
     canvas[..., :-stride] += step
     canvas[..., stride:] -= step
 
 
 def _grain(keys: Keys, side: int) -> Canvas:
-    """(B,) -> (B, S, S) noise in (-1, 1), the sum of two uniforms: a 32-bit hash of (scene, pixel), 16 bits each."""
+    """(B,) -> (B, S, S) noise in (-1, 1), the sum of two uniforms: a 32-bit hash of (scene, pixel),
+    16 bits each."""
     pixel = np.arange(side * side, dtype=np.uint32) * np.uint32(0x9E3779B9)
     word = (keys >> np.uint64(32)).astype(np.uint32)[:, None] + pixel  # (B, S*S)
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):  # "lowbias32", C. Wellons' hash prospector
+    # "lowbias32", C. Wellons' hash prospector
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         word ^= word >> np.uint32(shift)
         word *= np.uint32(factor)
     word ^= word >> np.uint32(16)
@@ -136,9 +151,10 @@ def _grain(keys: Keys, side: int) -> Canvas:
 # --------------------------------------------------------------------------------------------------
 # The geometry of the world's nouns: signed distances and textures, in an object's own coordinates.
 #
-# Legend: M objects, W window side; u, v (M, W, W) in units of the object's radius, v down, already turned upright;
-# pixel (M, 1, 1) is the side of a pixel in the same units. Only + - * / sqrt, abs, min, max and floor are used: those are
-# exactly rounded everywhere, so that a picture's bytes do not depend on the machine, the batch or the thread.
+# Legend: M objects, W window side; u, v (M, W, W) in units of the object's radius, v down, already
+# turned upright; pixel (M, 1, 1) is the side of a pixel in the same units. Only + - * / sqrt, abs,
+# min, max and floor are used: those are exactly rounded everywhere, so that a picture's bytes do
+# not depend on the machine, the batch or the thread.
 
 
 Plane = NDArray[np.floating[Any]]  # float32 throughout; numpy's stubs lose it in mixed expressions
@@ -162,7 +178,9 @@ def _triangle(u: Plane, v: Plane) -> Plane:
 def _diamond(u: Plane, v: Plane) -> Plane:
     """A tall rhombus: unlike a square at any small angle."""
     half, tall = 0.80, 1.22
-    return (np.abs(u) * _F(tall) + np.abs(v) * _F(half) - _F(half * tall)) * _F(1 / math.hypot(half, tall))
+    return (np.abs(u) * _F(tall) + np.abs(v) * _F(half) - _F(half * tall)) * _F(
+        1 / math.hypot(half, tall)
+    )
 
 
 def _ring(u: Plane, v: Plane) -> Plane:
@@ -175,7 +193,8 @@ def _cross(u: Plane, v: Plane) -> Plane:
 
 
 def _star(u: Plane, v: Plane) -> Plane:
-    """Five points: fold the plane into one tenth of the star, where its outline is a single straight edge."""
+    """Five points: fold the plane into one tenth of the star, where its outline is a single
+    straight edge."""
     c, s = _F(math.cos(math.pi / 5)), _F(math.sin(math.pi / 5))
     a, b = np.abs(u), -v  # one point up
     fold = _F(2.0) * np.maximum(a * c - b * s, _F(0.0))
@@ -189,14 +208,24 @@ def _star(u: Plane, v: Plane) -> Plane:
     return outside
 
 
-# In the order of vocabulary.SHAPES; each is roughly as heavy to the eye as the circle of the same radius.
-DISTANCE: tuple[Callable[[Plane, Plane], Plane], ...] = (_circle, _square, _triangle, _diamond, _ring, _cross, _star)
+# In the order of vocabulary.SHAPES; each is roughly as heavy to the eye as the circle of the same
+# radius.
+DISTANCE: tuple[Callable[[Plane, Plane], Plane], ...] = (
+    _circle,
+    _square,
+    _triangle,
+    _diamond,
+    _ring,
+    _cross,
+    _star,
+)
 REACH = 1.30  # no shape extends further from its centre than this many radii
 RIM = 0.05  # width of the outline that textures leave free, in radii
 
 
 def _wave(u: Plane, period: float) -> Plane:
-    """Distance to the nearest edge of a square wave of this period: negative in the half that holds u = 0."""
+    """Distance to the nearest edge of a square wave of this period: negative in the half that holds
+    u = 0."""
     turns = u * _F(1 / period)
     outside: Plane = (_F(0.25) - np.abs(turns - np.floor(turns) - _F(0.5))) * _F(period)
     return outside
@@ -243,7 +272,17 @@ SHAPES = ("circle", "square", "triangle", "diamond", "ring", "cross", "star")
 COLOURS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 TEXTURES = ("plain", "striped", "dotted", "checkered")
 SIZES = ("small", "medium", "large")
-PLACES = ("top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right")
+PLACES = (
+    "top left",
+    "top",
+    "top right",
+    "left",
+    "centre",
+    "right",
+    "bottom left",
+    "bottom",
+    "bottom right",
+)
 BACKGROUNDS = ("plain", "gradient", "horizon", "striped")
 BACKGROUND_COLOURS = ("white", "cream", "sand", "grey", "sage", "mauve", "slate", "charcoal")
 
@@ -269,10 +308,11 @@ BACKGROUND_RGB = (
     (54, 56, 64),
 )
 
-# Image side = 1, y points down. Each size is a third wider than the last: 3.8, 5.0 and 6.4 pixels of radius at 32 px.
+# Image side = 1, y points down. Each size is a third wider than the last: 3.8, 5.0 and 6.4 pixels
+# of radius at 32 px.
 RADII = (0.120, 0.155, 0.200)
-# Columns, and rows, of the 3 x 3 places. A quarter apart, so that a model's tokens (8 px wide) lie to an object alike at
-# every place: a shape need not be learned nine times over.
+# Columns, and rows, of the 3 x 3 places. A quarter apart, so that a model's tokens (8 px wide) lie
+# to an object alike at every place: a shape need not be learned nine times over.
 CENTRES = (0.25, 0.50, 0.75)
 
 TOKEN = re.compile(r"[a-z]+|[.,;]")
@@ -289,18 +329,21 @@ def tokenize(text: str) -> list[str]:
 # Legend: B scenes, 3 object slots (-1 in an absent slot), 9 places.
 
 
-TOUCH = 0.36  # two centres a diagonal apart hold objects whose radii sum to less; side by side, to less than 0.25
+# two centres a diagonal apart hold objects whose radii sum to less; side by side, to less than 0.25
+TOUCH = 0.36
 SHIFT, STRETCH, TURN = 0.018, 0.03, 0.14  # jitter of a centre, of a radius (its share), of an angle
 TAKES = 8  # photographs of a curated scene, of which the cleanest is kept
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
-# A scene's description is hashed into one of 16 buckets, and each bucket belongs to one split: two splits cannot share
-# a description. The frozen parts have their own split, so that no network judges pictures that it was trained on.
+# A scene's description is hashed into one of 16 buckets, and each bucket belongs to one split: two
+# splits cannot share a description. The frozen parts have their own split, so that no network
+# judges pictures that it was trained on.
 SPLITS = ("train", "validation", "reference", "curated", "assets")
 _BUCKET_OWNER = np.array([0] * 10 + [1, 2, 3] + [4] * 3)
-_EMPTY = len(PLACES) * len(SHAPES) * len(COLOURS) * len(TEXTURES) * len(SIZES)  # code of an absent object
+# code of an absent object
+_EMPTY = len(PLACES) * len(SHAPES) * len(COLOURS) * len(TEXTURES) * len(SIZES)
 
 
 @dataclass(frozen=True)
@@ -342,11 +385,18 @@ class Scenes:
     def signature(self) -> Keys:
         """(B,) hash of all that words can say of a scene, whatever the order of its objects."""
         return _signature(
-            self.shape, self.colour, self.texture, self.size, self.place, self.background, self.background_colour
+            self.shape,
+            self.colour,
+            self.texture,
+            self.size,
+            self.place,
+            self.background,
+            self.background_colour,
         )
 
     def grid(self) -> dict[str, Ints]:
-        """What each of the 9 places holds: name -> (B, 9); present is 0 or 1, attributes are -1 where empty."""
+        """What each of the 9 places holds: name -> (B, 9); present is 0 or 1, attributes are -1
+        where empty."""
         rows, slots = np.nonzero(self.place >= 0)
         cells = self.place[rows, slots]
         out = {"present": np.zeros((len(self), len(PLACES)), np.int64)}
@@ -357,12 +407,16 @@ class Scenes:
         return out
 
 
-def _signature(shape: Ints, colour: Ints, texture: Ints, size: Ints, place: Ints, kind: Ints, colours: Ints) -> Keys:
+def _signature(
+    shape: Ints, colour: Ints, texture: Ints, size: Ints, place: Ints, kind: Ints, colours: Ints
+) -> Keys:
     code = place
     for part, words in ((shape, SHAPES), (colour, COLOURS), (texture, TEXTURES), (size, SIZES)):
         code = code * len(words) + part
     code = np.sort(np.where(place >= 0, code, _EMPTY), axis=-1)  # (B, 3), order-free
-    return key("description", code[:, 0], code[:, 1], code[:, 2], kind, colours[:, 0], colours[:, 1] + 1)
+    return key(
+        "description", code[:, 0], code[:, 1], code[:, 2], kind, colours[:, 0], colours[:, 1] + 1
+    )
 
 
 def _pick(u: NDArray[np.float64], words: tuple[Any, ...]) -> Ints:
@@ -370,7 +424,8 @@ def _pick(u: NDArray[np.float64], words: tuple[Any, ...]) -> Ints:
 
 
 def _distinct_places(u: NDArray[np.float64]) -> Ints:
-    """(B, 3) uniforms -> three distinct places each: draw among those left, step over those taken."""
+    """(B, 3) uniforms -> three distinct places each: draw among those left, step over those
+    taken."""
     first, second, third = ((u[:, k] * (len(PLACES) - k)).astype(np.int64) for k in range(3))
     second = second + (second >= first)
     low, high = np.minimum(first, second), np.maximum(first, second)
@@ -394,12 +449,28 @@ def _draw_description(keys: Keys, max_objects: int) -> dict[str, Ints]:
     }
     absent = np.arange(MAX_OBJECTS) >= count[:, None]  # (B, 3)
     drawn = {name: np.where(absent, -1, value) for name, value in drawn.items()}
-    return {**drawn, "count": count, "background": kind, "background_colour": np.stack([first, second], axis=1)}
+    return {
+        **drawn,
+        "count": count,
+        "background": kind,
+        "background_colour": np.stack([first, second], axis=1),
+    }
 
 
 def _owner(drawn: dict[str, Ints]) -> Ints:
     signature = _signature(
-        *(drawn[n] for n in ("shape", "colour", "texture", "size", "place", "background", "background_colour"))
+        *(
+            drawn[n]
+            for n in (
+                "shape",
+                "colour",
+                "texture",
+                "size",
+                "place",
+                "background",
+                "background_colour",
+            )
+        )
     )
     owner: Ints = _BUCKET_OWNER[(signature & np.uint64(15)).astype(np.int64)]
     return owner
@@ -408,8 +479,8 @@ def _owner(drawn: dict[str, Ints]) -> Ints:
 def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) -> Scenes:
     """The scenes of these numbers: the same whatever else is asked for in the same call.
 
-    A description that falls into another split's buckets, or is not good enough for the curated one, is drawn again, with
-    the attempt as part of its key.
+    A description that falls into another split's buckets, or is not good enough for the curated
+    one, is drawn again, with the attempt as part of its key.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; found {split!r}")
@@ -417,14 +488,18 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         raise ValueError(f"max_objects must be 1 to {MAX_OBJECTS}; found {max_objects}")
     index = np.asarray(index)
     if index.ndim != 1 or (index.size and (index.dtype.kind not in "iu" or int(index.min()) < 0)):
-        raise ValueError(f"index must be a 1-d array of integers >= 0; found {index.dtype} of shape {index.shape}")
+        raise ValueError(
+            f"index must be a 1-d array of integers >= 0; found {index.dtype} of shape"
+            f" {index.shape}"
+        )
     numbers: Ints = index.astype(np.int64)
 
     base = np.broadcast_to(key("world", WORLD_VERSION, split, max_objects, numbers), numbers.shape)
     chosen: dict[str, Ints] = {}
     pending, attempt = np.arange(len(numbers)), 0
     while True:
-        # Several attempts at once while few scenes are left; the first that fits wins, so the block size is invisible.
+        # Several attempts at once while few scenes are left; the first that fits wins, so the block
+        # size is invisible.
         block = int(np.clip(2048 // max(len(pending), 1), 1, 32))
         attempts = np.arange(attempt, attempt + block)
         drawn = _draw_description(key(base[pending][:, None], attempts).reshape(-1), max_objects)
@@ -435,7 +510,9 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
         fitting = fits.any(axis=1)
         rows = np.flatnonzero(fitting) * block + fits[fitting].argmax(axis=1)
         for name, value in drawn.items():
-            chosen.setdefault(name, np.empty((len(numbers), *value.shape[1:]), np.int64))[pending[fitting]] = value[rows]
+            chosen.setdefault(name, np.empty((len(numbers), *value.shape[1:]), np.int64))[
+                pending[fitting]
+            ] = value[rows]
         pending, attempt = pending[~fitting], attempt + block
         if not len(pending):
             break
@@ -445,7 +522,8 @@ def scenes(split: str, index: NDArray[np.integer[Any]], max_objects: int = 3) ->
 
 
 def apart(place: Ints, size: Ints) -> NDArray[np.bool_]:
-    """(B,) from (B, n): no two objects touch. Side by side both are small; a diagonal apart not both large."""
+    """(B,) from (B, n): no two objects touch. Side by side both are small; a diagonal apart not
+    both large."""
     radius = np.array(RADII)[size]
     free = np.ones(len(place), np.bool_)
     for i, j in combinations(range(place.shape[1]), 2):
@@ -457,21 +535,29 @@ def apart(place: Ints, size: Ints) -> NDArray[np.bool_]:
 
 
 def _worthy(drawn: dict[str, Ints]) -> NDArray[np.bool_]:
-    """(B,) what a curator keeps: one or two objects, none small, two of them well apart, no striped background."""
+    """(B,) what a curator keeps: one or two objects, none small, two of them well apart, no striped
+    background."""
     small = ((drawn["size"] >= 0) & (drawn["size"] < 1)).any(axis=1)
-    across, down = (np.abs(part[:, 0] - part[:, 1]) for part in (drawn["place"] % 3, drawn["place"] // 3))
-    apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)  # a place lies free between them
+    across, down = (
+        np.abs(part[:, 0] - part[:, 1]) for part in (drawn["place"] % 3, drawn["place"] // 3)
+    )
+    # a place lies free between them
+    apart = (drawn["count"] == 1) | (np.maximum(across, down) == 2)
     quiet = drawn["background"] != BACKGROUNDS.index("striped")
     worthy: NDArray[np.bool_] = (drawn["count"] <= 2) & ~small & apart & quiet
     return worthy
 
 
 def _cleanest(base: Keys) -> Keys:
-    """(B,) of several photographs of each scene the one with the least grain, blur, shade and dust."""
+    """(B,) of several photographs of each scene the one with the least grain, blur, shade and
+    dust."""
     takes = key(base[:, None], "look", np.arange(TAKES))  # (B, takes)
     seen = look(takes.reshape(-1))
     fault = (
-        seen.grain / 0.05 + np.sqrt(seen.blur) / 0.009 + seen.vignette / 0.2 + seen.specks[:, :, 6].mean(axis=1) / 0.22
+        seen.grain / 0.05
+        + np.sqrt(seen.blur) / 0.009
+        + seen.vignette / 0.2
+        + seen.specks[:, :, 6].mean(axis=1) / 0.22
     ).reshape(takes.shape)  # each about one on average
     best: Keys = np.take_along_axis(takes, fault.argmin(axis=1)[:, None], axis=1)[:, 0]
     return best
@@ -488,14 +574,18 @@ def _place_objects(base: Keys, chosen: dict[str, Ints]) -> dict[str, Floats]:
         "radius": np.array(RADII)[chosen["size"]] * (1 + STRETCH * wiggle[:, 2]),
         "angle": TURN * wiggle[:, 3],
     }
-    floats = {name: np.where(present, value, 0.0).astype(np.float32) for name, value in values.items()}
+    floats = {
+        name: np.where(present, value, 0.0).astype(np.float32) for name, value in values.items()
+    }
     return {**floats, "background_jitter": u[:, 12:].astype(np.float32)}
 
 
 # --------------------------------------------------------------------------------------------------
-# Pictures of scenes: analytic antialiasing at any resolution, the same bytes for any chunking or thread count.
+# Pictures of scenes: analytic antialiasing at any resolution, the same bytes for any chunking or
+# thread count.
 #
-# Legend: B scenes, S image side, M objects, W side of the window that holds an object; image side = 1, y down.
+# Legend: B scenes, S image side, M objects, W side of the window that holds an object; image side =
+# 1, y down.
 
 
 DOMAINS = ("synthetic", "real")
@@ -510,7 +600,9 @@ _LIGHT = _F(1) - (_F(1) - _TONE) * _F(0.16)  # second tone of dots
 _SECOND = np.stack([_TONE, _DARK, _LIGHT, _DARK])  # (texture, colour, 3)
 
 
-def render(scenes: Scenes, size: int, domain: str = "synthetic", threads: int = 1) -> NDArray[np.uint8]:
+def render(
+    scenes: Scenes, size: int, domain: str = "synthetic", threads: int = 1
+) -> NDArray[np.uint8]:
     """Draw the scenes at size x size pixels: (B, 3, S, S), red green blue."""
     if domain not in DOMAINS:
         raise ValueError(f"domain must be one of {', '.join(DOMAINS)}; found {domain!r}")
@@ -569,7 +661,9 @@ def _paint_background(scenes: Scenes, size: int) -> Canvas:
             period = (_F(0.25) + _F(0.10) * slope[rows])[:, None]
             turns = across / period + level[rows, None]  # (M, S)
             edge = (_F(0.25) - np.abs(turns - np.floor(turns) - _F(0.5))) * period
-            field = np.broadcast_to((edge * _F(size) + _F(0.5))[:, None, :], (len(rows), size, size))
+            field = np.broadcast_to(
+                (edge * _F(size) + _F(0.5))[:, None, :], (len(rows), size, size)
+            )
         share = np.clip(field, _F(0), _F(1))[:, None]  # (M, 1, S, S)
         base = first[rows, :, None, None]
         canvas[rows] = base + share * (second[rows, :, None, None] - base)
@@ -577,14 +671,19 @@ def _paint_background(scenes: Scenes, size: int) -> Canvas:
 
 
 def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None:
-    """Paint the objects over the canvas in slot order; with a light they are shaded and cast a soft shadow."""
+    """Paint the objects over the canvas in slot order; with a light they are shaded and cast a soft
+    shadow."""
     side = canvas.shape[-1]
     reach = REACH if light is None else SHADOW_REACH
     window = min(side, int(np.ceil(2 * reach * 1.04 * RADII[-1] * side)) + 2)
     slots, rows = np.nonzero(scenes.shape.T >= 0)  # (M,) each, slot by slot
     shape, texture, colour = (a[rows, slots] for a in (scenes.shape, scenes.texture, scenes.colour))
-    x, y, radius, angle = (a[rows, slots] for a in (scenes.x, scenes.y, scenes.radius, scenes.angle))
-    left, top = (np.clip(np.floor(c * side).astype(np.int64) - window // 2, 0, side - window) for c in (x, y))
+    x, y, radius, angle = (
+        a[rows, slots] for a in (scenes.x, scenes.y, scenes.radius, scenes.angle)
+    )
+    left, top = (
+        np.clip(np.floor(c * side).astype(np.int64) - window // 2, 0, side - window) for c in (x, y)
+    )
 
     # Taylor series instead of library sine and cosine, whose last bit differs between machines; |angle| <= 0.2.
     square = angle * angle
@@ -608,17 +707,21 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
     alpha = coverage(distance, pixel)
 
     base = _TONE[colour][:, :, None, None]  # (M, 3, 1, 1)
-    paint = base + second[:, None] * (_SECOND[texture, colour][:, :, None, None] - base)  # (M, 3, W, W)
+    # (M, 3, W, W)
+    paint = base + second[:, None] * (_SECOND[texture, colour][:, :, None, None] - base)
     shadow = None
     if light is not None:
         toward = light[rows]  # (M, 2)
         facing = toward[:, :1, None] * u + toward[:, 1:, None] * v_
         paint *= (_F(1) + _F(0.9) * facing)[:, None]
         fade = _F(SHADOW_REACH**2) - u * u - v_ * v_  # gone before the window ends
-        shadow = np.minimum(_F(0.30) - distance - facing, fade * _F(0.5))  # longer away from the light
+        # longer away from the light
+        shadow = np.minimum(_F(0.30) - distance - facing, fade * _F(0.5))
         shadow = np.clip(shadow, _F(0), _F(0.30))
 
-    windows = np.lib.stride_tricks.sliding_window_view(canvas, (window, window), axis=(2, 3), writeable=True)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        canvas, (window, window), axis=(2, 3), writeable=True
+    )
     for slot in range(scenes.shape.shape[1]):
         those = slice(*np.searchsorted(slots, (slot, slot + 1)))
         at = (rows[those], slice(None), top[those], left[those])

@@ -1,4 +1,5 @@
-"""Captions of scenes: long, medium and short, worded by the scene's key, each token knowing whom it speaks of."""
+"""Captions of scenes: long, medium and short, worded by the scene's key, each token knowing whom it
+speaks of."""
 
 from typing import Any, NamedTuple
 
@@ -9,16 +10,30 @@ from fulcrum.data.world import scene as v
 from fulcrum.data.world.scene import Scenes, tokenize
 from fulcrum.spec.keyed import key, uniform
 
-__all__ = ["BACKGROUND", "MAX_TOKENS", "NOBODY", "STYLES", "WORDS", "Captions", "captions", "tokenize"]
+__all__ = [
+    "BACKGROUND",
+    "MAX_TOKENS",
+    "NOBODY",
+    "STYLES",
+    "WORDS",
+    "Captions",
+    "captions",
+    "tokenize",
+]
 
 STYLES = ("long", "medium", "short")
 MAX_TOKENS = 49  # no caption is longer: 48 words, and the start token of the text encoder
 NOBODY, BACKGROUND = -1, -2  # owners of tokens that speak of no object
 
-# Other words for the vocabulary's; colours and shapes have one name each, so that short captions differ from long ones
-# only in what they leave out.
+# Other words for the vocabulary's; colours and shapes have one name each, so that short captions
+# differ from long ones only in what they leave out.
 _SIZES = (("small", "little"), ("medium", "medium"), ("large", "big"))
-_TEXTURES = (("plain", "solid"), ("striped", "striped"), ("dotted", "spotted"), ("checkered", "checkered"))
+_TEXTURES = (
+    ("plain", "solid"),
+    ("striped", "striped"),
+    ("dotted", "spotted"),
+    ("checkered", "checkered"),
+)
 _PLACES = tuple(
     {
         "top": ("at the top", "near the top"),
@@ -40,13 +55,16 @@ class Captions(NamedTuple):
 
 
 def captions(scenes: Scenes, style: str, index: NDArray[np.integer[Any]] | None = None) -> Captions:
-    """One caption per scene; the wording is a pure function of (scene, style, index), index the scene's own if None."""
+    """One caption per scene; the wording is a pure function of (scene, style, index), index the
+    scene's own if None."""
     if style not in STYLES:
         raise ValueError(f"caption style must be one of {', '.join(STYLES)}; found {style!r}")
     if index is None:
         index = scenes.index
     if len(index) != len(scenes):
-        raise ValueError(f"index must name one wording per scene: expected {len(scenes)}, found {len(index)}")
+        raise ValueError(
+            f"index must name one wording per scene: expected {len(scenes)}, found {len(index)}"
+        )
     texts, owners = [], []
     dice = uniform(key("words", v.WORLD_VERSION, style, scenes.key, index), 32).tolist()
     for i in range(len(scenes)):
@@ -62,10 +80,13 @@ class _Speaker:
     def __init__(self, scenes: Scenes, i: int, dice: list[float]) -> None:
         self.count = int(scenes.count[i])
         self.shape, self.colour, self.texture, self.size, self.place = (
-            a[i].tolist() for a in (scenes.shape, scenes.colour, scenes.texture, scenes.size, scenes.place)
+            a[i].tolist()
+            for a in (scenes.shape, scenes.colour, scenes.texture, scenes.size, scenes.place)
         )
         self.kind = v.BACKGROUNDS[scenes.background[i]]
-        self.ground = [v.BACKGROUND_COLOURS[c] if c >= 0 else "" for c in scenes.background_colour[i].tolist()]
+        self.ground = [
+            v.BACKGROUND_COLOURS[c] if c >= 0 else "" for c in scenes.background_colour[i].tolist()
+        ]
         self._dice = dice
         self._next = 0
 
@@ -120,9 +141,18 @@ class _Speaker:
         return str(
             self.choose(
                 {
-                    "plain": (f"the background is plain {first}", f"behind is a plain {first} background"),
-                    "gradient": (f"the background fades from {first} to {second}", f"behind , {first} fades into {second}"),
-                    "horizon": (f"the background is {first} above {second}", f"behind is {first} above and {second} below"),
+                    "plain": (
+                        f"the background is plain {first}",
+                        f"behind is a plain {first} background",
+                    ),
+                    "gradient": (
+                        f"the background fades from {first} to {second}",
+                        f"behind , {first} fades into {second}",
+                    ),
+                    "horizon": (
+                        f"the background is {first} above {second}",
+                        f"behind is {first} above and {second} below",
+                    ),
                     "striped": (
                         f"the background has {first} and {second} stripes",
                         f"behind are {first} and {second} stripes",
@@ -161,7 +191,11 @@ def _long(say: _Speaker) -> Spoken:
     if layout == "joined":
         return [*spoken, (say.background_phrase(), BACKGROUND), (".", NOBODY)]
     ground = [(say.background_sentence(), BACKGROUND), (".", NOBODY)]
-    return ground + spoken + [(".", NOBODY)] if layout == "before" else spoken + [(".", NOBODY)] + ground
+    return (
+        ground + spoken + [(".", NOBODY)]
+        if layout == "before"
+        else spoken + [(".", NOBODY)] + ground
+    )
 
 
 def _sentence(say: _Speaker, k: int) -> tuple[str, int]:
@@ -169,7 +203,10 @@ def _sentence(say: _Speaker, k: int) -> tuple[str, int]:
     form = say.choose(("there", "where", "the"))
     if form == "the":
         size, colour, texture = v.SIZES[say.size[k]], v.COLOURS[say.colour[k]], say.texture_word(k)
-        return f"the {v.SHAPES[say.shape[k]]} {say.where(k, 2)} is {size} , {colour} and {texture}", k
+        return (
+            f"the {v.SHAPES[say.shape[k]]} {say.where(k, 2)} is {size} , {colour} and {texture}",
+            k,
+        )
     if form == "where":
         return f"{say.where(k)} is {say.full(k)}", k
     return f"there is {say.full(k)} {say.where(k, 2)}", k
@@ -177,13 +214,20 @@ def _sentence(say: _Speaker, k: int) -> tuple[str, int]:
 
 def _medium(say: _Speaker) -> Spoken:
     opening = (say.choose(_OPENINGS), NOBODY)
-    return [opening, *_listed([(f"{say.named(k)} {say.where(k)}", k) for k in say.order()], "and"), (".", NOBODY)]
+    return [
+        opening,
+        *_listed([(f"{say.named(k)} {say.where(k)}", k) for k in say.order()], "and"),
+        (".", NOBODY),
+    ]
 
 
 def _short(say: _Speaker) -> Spoken:
     """One clause: colour and shape of one object; now and then the bare shape of another."""
     order = say.order()
-    spoken: Spoken = [(say.choose(("", "a picture of", "a picture with")), NOBODY), (say.named(order[0]), order[0])]
+    spoken: Spoken = [
+        (say.choose(("", "a picture of", "a picture with")), NOBODY),
+        (say.named(order[0]), order[0]),
+    ]
     if len(order) > 1 and say.choose((True, False)):
         spoken += [("and", NOBODY), (_article(v.SHAPES[say.shape[order[1]]]), order[1])]
     return spoken
@@ -193,7 +237,8 @@ _SPEAK = {"long": _long, "medium": _medium, "short": _short}
 
 
 def _write(spoken: Spoken) -> tuple[str, NDArray[np.int64]]:
-    """Join what was said into text: marks close up to the word before, sentences begin with a capital."""
+    """Join what was said into text: marks close up to the word before, sentences begin with a
+    capital."""
     tokens: list[str] = []
     owners: list[int] = []
     for words, owner in spoken:
@@ -206,10 +251,12 @@ def _write(spoken: Spoken) -> tuple[str, NDArray[np.int64]]:
 
 
 def _all_words() -> tuple[str, ...]:
-    """Every token a caption can contain: the vocabulary, its synonyms and the words of the sentence frames."""
+    """Every token a caption can contain: the vocabulary, its synonyms and the words of the sentence
+    frames."""
     frames = (
-        "a an and is are has of with on in at near the there picture scene we see side corner centre middle"
-        " background against that fades from to into above below stripes behind plain . ,"
+        "a an and is are has of with on in at near the there picture scene we see side corner"
+        " centre middle background against that fades from to into above below stripes behind"
+        " plain . ,"
     )
     spoken = [*v.SHAPES, *v.COLOURS, *v.BACKGROUND_COLOURS, *v.PLACES, frames, *_OPENINGS]
     spoken += [word for group in (*_SIZES, *_TEXTURES, *_PLACES) for word in group]

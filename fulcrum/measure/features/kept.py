@@ -28,13 +28,15 @@ from fulcrum.spec.errors import BadInput, RunFailed
 # B rows of a batch, n rows in all, d feature width, G groups
 
 
-HELD = 1 << 20  # numbers in rows that are kept as they are before they are folded into moments: 4 MB
+# numbers in rows that are kept as they are before they are folded into moments: 4 MB
+HELD = 1 << 20
 Ids = NDArray[np.int64]
 Made = TypeVar("Made")
 
 
 class Derived:
-    """Remembers what metrics derive from a gathering (a bandwidth, a sum, radii), until more rows come in."""
+    """Remembers what metrics derive from a gathering (a bandwidth, a sum, radii), until more rows
+    come in."""
 
     def __init__(self) -> None:
         self.made: dict[Hashable, Any] = {}
@@ -85,20 +87,23 @@ class Rows(Derived):
 
 
 class Scores(Rows):
-    """A few numbers of each picture that are no features: how well it fits its caption, what was drawn right."""
+    """A few numbers of each picture that are no features: how well it fits its caption, what was
+    drawn right."""
 
 
 class GroupedMoments(Derived):
-    """Moments of G groups of rows (id mod G): enough for a Fréchet distance, its interval and its extrapolation.
+    """Moments of G groups of rows (id mod G): enough for a Fréchet distance, its interval and its
+    extrapolation.
 
-    Memory does not grow with n. A few megabytes of rows, or twice as many rows as features, are kept as
-    they are: the Gram side needs them, and no split of them into batches can be seen.
+    Memory does not grow with n. A few megabytes of rows, or twice as many rows as features, are
+    kept as they are: the Gram side needs them, and no split of them into batches can be seen.
     """
 
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()
         self.width, self.groups = width, groups
-        self.held = Rows(width)  # all rows while they are few, then those that are still to be folded
+        # all rows while they are few, then those that are still to be folded
+        self.held = Rows(width)
         self.folded: list[Moments] | None = None
 
     @property
@@ -149,19 +154,26 @@ def sorted_once(ids: Ids) -> NDArray[np.intp]:
     order = np.argsort(ids, kind="stable")
     twice = np.unique(ids[order][1:][np.diff(ids[order]) == 0])
     if len(twice):
-        raise ValueError(f"images {twice[:8].tolist()} came more than once: each may count only once")
+        raise ValueError(
+            f"images {twice[:8].tolist()} came more than once: each may count only once"
+        )
     return order
 
 
 def _check(rows: Tensor, ids: Ids, width: int) -> None:
     if rows.ndim != 2 or rows.shape[1] != width or len(ids) != len(rows):
-        raise ValueError(f"expected rows (B, {width}) with B ids, found {tuple(rows.shape)} and {len(ids)} ids")
+        raise ValueError(
+            f"expected rows (B, {width}) with B ids, found {tuple(rows.shape)} and {len(ids)} ids"
+        )
     if not bool(torch.isfinite(rows).all()):
-        raise ValueError("feature rows hold NaN or infinity: look at the images or the feature network")
+        raise ValueError(
+            "feature rows hold NaN or infinity: look at the images or the feature network"
+        )
 
 
 # --------------------------------------------------------------------------------------------------
-# Features on disk, found again by the content of a picture and the hash of the extractor: a killed measurement goes on.
+# Features on disk, found again by the content of a picture and the hash of the extractor: a killed
+# measurement goes on.
 #
 # n rows of a chunk, d feature width
 
@@ -187,7 +199,8 @@ class PictureFacts(NamedTuple):
 
 
 class FeatureStore:
-    """Chunks of rows in safetensors files, each written whole or not at all, each verified when it is opened."""
+    """Chunks of rows in safetensors files, each written whole or not at all, each verified when it
+    is opened."""
 
     def __init__(self, folder: Path, extractor: str, width: int) -> None:
         self.folder, self.width = folder / extractor[:32], width
@@ -225,12 +238,20 @@ class FeatureStore:
             return
         tensors = {
             "features": rows.to("cpu", torch.float32).contiguous(),
-            "keys": torch.from_numpy(np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()),
+            "keys": torch.from_numpy(
+                np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 32).copy()
+            ),
             "facts": torch.tensor(list(facts), dtype=torch.int32),
         }
         path = self.folder / f"{sha256_bytes(b''.join(keys), 32)}.safetensors"
         unfit = f"features cannot be kept at {self.folder}"
-        with explained("keep", self.folder, message=unfit, hint="choose another place with --out", kind=BadInput):
+        with explained(
+            "keep",
+            self.folder,
+            message=unfit,
+            hint="choose another place with --out",
+            kind=BadInput,
+        ):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with atomic_path(path) as aside:
@@ -244,16 +265,24 @@ class FeatureStore:
 
     def _read(self, path: Path) -> list[bytes] | None:
         try:
-            os.close(open_regular(path, follow=True))  # a pipe would make safetensors wait without end
+            # a pipe would make safetensors wait without end
+            os.close(open_regular(path, follow=True))
             with safe_open(path, framework="pt") as file:
                 checksum = (file.metadata() or {}).get("checksum")
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError):
             return None
-        if {name: tensor.dtype for name, tensor in tensors.items()} != TYPES or _checksum(tensors) != checksum:
+        if {name: tensor.dtype for name, tensor in tensors.items()} != TYPES or _checksum(
+            tensors
+        ) != checksum:
             return None
         rows, keys, facts = tensors["features"], tensors["keys"], tensors["facts"]
-        if rows.ndim != 2 or rows.shape[1] != self.width or keys.shape != (len(rows), 32) or len(facts) != len(rows):
+        if (
+            rows.ndim != 2
+            or rows.shape[1] != self.width
+            or keys.shape != (len(rows), 32)
+            or len(facts) != len(rows)
+        ):
             return None
         return [bytes(key) for key in keys.numpy()]
 

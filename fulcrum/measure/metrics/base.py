@@ -16,10 +16,12 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import failed, home, place
 
 # --------------------------------------------------------------------------------------------------
-# Intervals for one measurement: delete-a-group jackknife for distances, bootstrap over images for shares.
+# Intervals for one measurement: delete-a-group jackknife for distances, bootstrap over images for
+# shares.
 #
-# They cover the chance in *which pictures were drawn* from one trained model, with the reference held fixed. The
-# chance in training is larger and is the study's business (retraining moves FID about three times more than resampling).
+# They cover the chance in *which pictures were drawn* from one trained model, with the reference
+# held fixed. The chance in training is larger and is the study's business (retraining moves FID
+# about three times more than resampling).
 
 
 GROUPS = 32
@@ -35,14 +37,16 @@ BOOTSTRAP = f"95 %, bootstrap over images, {DRAWS} draws"
 def jackknife(value: float, replicates: Sequence[float]) -> tuple[float, float]:
     """Interval about `value` from its delete-a-group replicates, Student with G - 1 degrees.
 
-    Not a bootstrap: doubled rows make a resampled covariance too narrow, and with it a Fréchet distance too large, so
-    that the percentile interval need not even hold the value. Deleting a group doubles nothing.
+    Not a bootstrap: doubled rows make a resampled covariance too narrow, and with it a Fréchet
+    distance too large, so that the percentile interval need not even hold the value. Deleting a
+    group doubles nothing.
     """
     count = len(replicates)
     if count < 2:
         raise ValueError(f"a jackknife needs at least 2 replicates, found {count}")
     spread = np.asarray(replicates, dtype=np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):  # infinities give NaN, which whoever asked refuses by name
+    # infinities give NaN, which whoever asked refuses by name
+    with np.errstate(invalid="ignore", over="ignore"):
         error = math.sqrt((count - 1) / count * float(((spread - spread.mean()) ** 2).sum()))
     reach = student_quantile(count - 1, 0.5 + _CONFIDENCE / 2) * error
     return value - reach, value + reach
@@ -50,7 +54,8 @@ def jackknife(value: float, replicates: Sequence[float]) -> tuple[float, float]:
 
 def student_quantile(degrees: int, share: float) -> float:
     """Of Student's distribution: what lies below it is this share."""
-    from scipy.special import stdtrit  # 0.2 s to import, which a worker's first step does not wait for
+    # 0.2 s to import, which a worker's first step does not wait for
+    from scipy.special import stdtrit
 
     return float(stdtrit(degrees, share))
 
@@ -64,17 +69,19 @@ def student(mean: float, deviation: float, n: int) -> Interval:
 
 
 def within_shares(value: float, low: float, high: float) -> Interval:
-    """A share's value and interval, the interval cut at 0 and 1: Student's reaches past them where a share is near one."""
+    """A share's value and interval, the interval cut at 0 and 1: Student's reaches past them where
+    a share is near one."""
     return value, min(max(low, 0.0), value), max(min(high, 1.0), value)
 
 
 def bootstrap_shares(
     right: NDArray[np.int64], asked: NDArray[np.int64], key: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percentile intervals (low, high) of sum(right) / sum(asked), images resampled whole.  right, asked (n, k)
+    """Percentile intervals (low, high) of sum(right) / sum(asked), images resampled whole.  right,
+    asked (n, k)
 
-    The draws are keyed, so that the same pictures always give the same interval. Where every image agrees a bootstrap
-    sees no spread at all; the exact bound for n equal outcomes stands in.
+    The draws are keyed, so that the same pictures always give the same interval. Where every image
+    agrees a bootstrap sees no spread at all; the exact bound for n equal outcomes stands in.
     """
     n, k = right.shape
     rng = np.random.default_rng(key)
@@ -93,14 +100,16 @@ def bootstrap_shares(
 
 
 # --------------------------------------------------------------------------------------------------
-# What every metric over features is: its facts, what it gathers, what it computes. Your own metrics derive from it too.
+# What every metric over features is: its facts, what it gathers, what it computes. Your own metrics
+# derive from it too.
 #
 # n generated rows, m reference rows, d feature width
 
 
 MINIMUM = 2 * GROUPS  # pictures: a jackknife group of one row would leave no pair inside it
-# Features of this width and more are compared with less effort: products in fp32, eight groups for a Fréchet distance. In
-# fp64 and with 32 groups Inception's 2,048 would take minutes and a gigabyte; the embedded network's 64 take none.
+# Features of this width and more are compared with less effort: products in fp32, eight groups for
+# a Fréchet distance. In fp64 and with 32 groups Inception's 2,048 would take minutes and a
+# gigabyte; the embedded network's 64 take none.
 WIDE = 512
 
 
@@ -115,7 +124,8 @@ class Distance(ABC):
     estimator: str  # what is computed, in words: part of the card
     interval: str = JACKKNIFE
     minimum: int = MINIMUM  # pictures, on either side
-    sees: Sees = {}  # what it declares about each fault of probe_expectations.py; what is not named is not promised
+    #: what it declares about each fault of probe_expectations.py; what is not named is not promised
+    sees: Sees = {}
     code: str = MEASURE_VERSION  # of the computation; a user's file adds its own hash
     referenced: bool = True  # whether the value depends on reference pictures
     gathers: type = Rows  # metrics that gather the same share one gathering
@@ -129,7 +139,8 @@ class Distance(ABC):
         return self.estimator, self.interval
 
     def caution(self, pictures: Any) -> str | None:
-        """What a reader should know before trusting the number of these gathered pictures; for the card."""
+        """What a reader should know before trusting the number of these gathered pictures; for the
+        card."""
         return None
 
     @abstractmethod
@@ -153,7 +164,8 @@ class MeanScore(Distance):
 
 
 class RowDistance(Distance):
-    """A metric that is a function of two sets of rows; its interval comes from leaving out groups of pictures."""
+    """A metric that is a function of two sets of rows; its interval comes from leaving out groups
+    of pictures."""
 
     @abstractmethod
     def value(self, pictures: Tensor, reference: Tensor) -> float:
@@ -168,7 +180,8 @@ class RowDistance(Distance):
 
 
 # --------------------------------------------------------------------------------------------------
-# A metric's answer, checked before anyone believes it: three finite numbers in order, and features left as they were.
+# A metric's answer, checked before anyone believes it: three finite numbers in order, and features
+# left as they were.
 
 
 GUIDE = "see docs/write-a-metric.md"
@@ -176,11 +189,13 @@ FEATURES = "look at the features: constant or enormous ones have no distance"
 
 
 class NoValue(BadInput):
-    """The pictures are such that a metric of them has no value: constant, or with features that are not finite."""
+    """The pictures are such that a metric of them has no value: constant, or with features that are
+    not finite."""
 
 
 def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Interval:
-    """The metric of gathered pictures against a gathered reference; what a user's own metric does wrong is told as such."""
+    """The metric of gathered pictures against a gathered reference; what a user's own metric does
+    wrong is told as such."""
     own = home(metric)
     given = [getattr(gathered, "rows", None) for gathered in (pictures, reference)] if own else []
     shared = [rows for rows in given if isinstance(rows, Tensor)]
@@ -189,7 +204,8 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
         value, low, high = (float(number) for number in metric.compute(pictures, reference))
     except BadInput:
         raise
-    except (Exception, SystemExit) as error:  # a metric that ends the process would end it with success and no word
+    # a metric that ends the process would end it with success and no word
+    except (Exception, SystemExit) as error:
         if place(error):
             raise failed(error, f"{label} failed") from error
         if own:
@@ -208,5 +224,8 @@ def answered(metric: Distance, label: str, pictures: Any, reference: Any) -> Int
     if not all(math.isfinite(number) for number in (value, low, high)):
         raise NoValue(f"{label}{own} is not finite ({value}, interval {low} to {high})", FEATURES)
     if low > high:
-        raise BadInput(f"{label}{own}: the interval is upside down, {low} to {high}", f"return (value, low, high): {GUIDE}")
+        raise BadInput(
+            f"{label}{own}: the interval is upside down, {low} to {high}",
+            f"return (value, low, high): {GUIDE}",
+        )
     return within_shares(value, low, high) if metric.unit == "share" else (value, low, high)

@@ -13,16 +13,18 @@ from fulcrum.measure.metrics.frechet import GROUPS as FEW_GROUPS
 from fulcrum.measure.metrics.frechet import LIMIT, Distances, FrechetDistance, distances
 
 # --------------------------------------------------------------------------------------------------
-# The kernels that a maximum mean discrepancy may use: what they compute for a block of pairs, and nothing else.
+# The kernels that a maximum mean discrepancy may use: what they compute for a block of pairs, and
+# nothing else.
 #
 # n rows of x, m rows of y, d feature width
 
 
 class Kernel(Protocol):
-    """k(x, y) for every pair of two blocks, less `offset`: what every pair shares is added exactly, afterwards.
+    """k(x, y) for every pair of two blocks, less `offset`: what every pair shares is added exactly,
+    afterwards.
 
-    Rows come with the reference's mean taken away. A discrepancy does not change when functions of x alone and of y alone
-    are added to k; a kernel may leave them out.
+    Rows come with the reference's mean taken away. A discrepancy does not change when functions of
+    x alone and of y alone are added to k; a kernel may leave them out.
     """
 
     offset: float
@@ -43,8 +45,8 @@ class Kernel(Protocol):
 class GaussianKernel:
     """k = exp(-|x - y|^2 / (2 sigma^2)).
 
-    `flat`: the kernel is so wide that every k is near one, where fp32 has no digits left for the difference: k - 1 is
-    computed instead. It costs a fifth more time and brings three digits.
+    `flat`: the kernel is so wide that every k is near one, where fp32 has no digits left for the
+    difference: k - 1 is computed instead. It costs a fifth more time and brings three digits.
     """
 
     def __init__(self, sigma: float, flat: bool = False) -> None:
@@ -65,8 +67,9 @@ class GaussianKernel:
 class PolynomialKernel:
     """k = (x y / d + 1)^3, the kernel of KID (arXiv:1801.01401), without what x or y alone bring.
 
-    Features far from zero make every k huge and nearly alike, and their differences drown in rounding: with means of 3,000
-    in 512 dimensions, fp32 was a third off. So it is computed about the reference's mean M. With x = M + a, y = M + b,
+    Features far from zero make every k huge and nearly alike, and their differences drown in
+    rounding: with means of 3,000 in 512 dimensions, fp32 was a third off. So it is computed about
+    the reference's mean M. With x = M + a, y = M + b,
     c = |M|^2 / d + 1, p = a M / d, q = b M / d, g = a b / d and t = c + p + q,
 
         k(x, y) - k(x, M) - k(M, y) + k(M, M) = g (3 t^2 + 3 t g + g^2) + 3 p q (t + c)
@@ -97,15 +100,19 @@ class PolynomialKernel:
     @property
     def _mean(self) -> Tensor:
         if self.mean is None:
-            raise ValueError("a polynomial kernel is computed about a mean: take kernel.about(mean)")
+            raise ValueError(
+                "a polynomial kernel is computed about a mean: take kernel.about(mean)"
+            )
         return self.mean
 
 
 # --------------------------------------------------------------------------------------------------
-# Squared maximum mean discrepancy, blockwise: unbiased, and in the published form; with any kernel of `kernel.py`.
+# Squared maximum mean discrepancy, blockwise: unbiased, and in the published form; with any kernel
+# of `kernel.py`.
 #
-# Sums are kept per group of rows, so that one pass gives the value and every delete-a-group replicate of the jackknife.
-# Memory is a block of pairs, never all of them. Products are taken in fp64, or in fp32 (`fast`) with fp64 sums.
+# Sums are kept per group of rows, so that one pass gives the value and every delete-a-group
+# replicate of the jackknife. Memory is a block of pairs, never all of them. Products are taken in
+# fp64, or in fp32 (`fast`) with fp64 sums.
 #
 # n generated rows, m reference rows, d feature width, G groups
 
@@ -114,22 +121,28 @@ PUBLISHED_SIGMA = 10.0  # CMMD (arXiv:2401.09603), and DINO-MMD in the PRX study
 PUBLISHED_SCALE = 1000.0
 _MEDIAN_ROWS = 2000  # rows that the median looks at: two million pairs are plenty
 _BLOCK_ROWS = 256
-_TILE = 2048  # columns of a block in fp32: 256 x 2048 numbers stay in the cache between their operations
+# columns of a block in fp32: 256 x 2048 numbers stay in the cache between their operations
+_TILE = 2048
 
 
 def median_bandwidth(reference: Tensor) -> float:
-    """The median distance of pairs of reference rows: fixed by the reference alone, the same for every arm.
+    """The median distance of pairs of reference rows: fixed by the reference alone, the same for
+    every arm.
 
-    A bandwidth taken from both sets would move with the generated pictures, so that arms were judged by unlike kernels.
+    A bandwidth taken from both sets would move with the generated pictures, so that arms were
+    judged by unlike kernels.
     """
     m = reference.shape[0]
     if m < 2:
         raise ValueError(f"a bandwidth needs at least 2 reference rows, found {m}")
-    take = torch.linspace(0, m - 1, min(m, _MEDIAN_ROWS)).round().long()  # evenly spaced, no randomness
+    # evenly spaced, no randomness
+    take = torch.linspace(0, m - 1, min(m, _MEDIAN_ROWS)).round().long()
     rows = reference[take].double()
     median = float(torch.pdist(rows).median())
     if median <= 0.0:
-        raise ValueError("half of the reference rows are identical: no bandwidth can be taken from them")
+        raise ValueError(
+            "half of the reference rows are identical: no bandwidth can be taken from them"
+        )
     return median
 
 
@@ -137,22 +150,29 @@ def unit_norm(rows: Tensor) -> Tensor:
     """Rows divided by their length.  (n, d)"""
     length: Tensor = torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True)
     if not bool((length > 0).all()):
-        raise ValueError("a feature row is exactly zero and has no direction: look at the feature network")
+        raise ValueError(
+            "a feature row is exactly zero and has no direction: look at the feature network"
+        )
     return rows.double() / length
 
 
 def self_sum(rows: Tensor, kernel: float | Kernel, fast: bool = False) -> float:
-    """Sum of k over ordered pairs of different rows. A number stands for a Gaussian kernel of that sigma."""
+    """Sum of k over ordered pairs of different rows. A number stands for a Gaussian kernel of that
+    sigma."""
     mean, total = _mean(rows, fast), 0.0
     kernel, rows = _kernel(kernel).about(mean), _ready(rows, mean, fast)
     norms = kernel.norms(rows)
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, rows.shape[0])
         for left, right in _tiles(start, rows.shape[0], fast):
-            block = kernel.block(rows[start:stop], norms[start:stop], rows[left:right], norms[left:right])
+            block = kernel.block(
+                rows[start:stop], norms[start:stop], rows[left:right], norms[left:right]
+            )
             square = stop - start if left == start else 0  # of columns that are the rows themselves
             here = block[:, :square]
-            total += float(here.sum() - here.diagonal().sum()) + 2.0 * float(block[:, square:].sum())
+            total += float(here.sum() - here.diagonal().sum()) + 2.0 * float(
+                block[:, square:].sum()
+            )
     return total + kernel.offset * rows.shape[0] * (rows.shape[0] - 1)
 
 
@@ -167,7 +187,12 @@ class KernelSums(NamedTuple):
 
 
 def kernel_sums(
-    rows: Tensor, reference: Tensor, reference_sum: float, kernel: float | Kernel, groups: int = 1, fast: bool = False
+    rows: Tensor,
+    reference: Tensor,
+    reference_sum: float,
+    kernel: float | Kernel,
+    groups: int = 1,
+    fast: bool = False,
 ) -> KernelSums:
     """One pass over the generated rows; row i belongs to group i mod G."""
     n, m, mean = rows.shape[0], reference.shape[0], _mean(reference, fast)
@@ -180,7 +205,10 @@ def kernel_sums(
     x, y = _ready(rows, mean, fast)[by_group], _ready(reference, mean, fast)
     xx, yy = kernel.norms(x), kernel.norms(y)
     counts = torch.bincount(group, minlength=groups)
-    own, cross = torch.zeros(groups, groups, dtype=torch.float64), torch.zeros(groups, dtype=torch.float64)
+    own, cross = (
+        torch.zeros(groups, groups, dtype=torch.float64),
+        torch.zeros(groups, dtype=torch.float64),
+    )
     start = 0
     for g in range(groups):
         size = int(counts[g])
@@ -194,7 +222,11 @@ def kernel_sums(
                 block[:, square:] *= 2.0  # a pair of rows counts in both orders
                 own[g].index_add_(0, group[left:right], block.sum(dim=0).double())
             for left, right in _tiles(0, m, fast):
-                cross[g] += kernel.block(x[first:last], xx[first:last], y[left:right], yy[left:right]).sum().double()
+                cross[g] += (
+                    kernel.block(x[first:last], xx[first:last], y[left:right], yy[left:right])
+                    .sum()
+                    .double()
+                )
         start += size
     pairs = torch.outer(counts, counts).double() - torch.diag(counts).double()
     own = (own + own.T) / 2 + kernel.offset * pairs
@@ -212,7 +244,9 @@ def published(sums: KernelSums, leave: int | None = None) -> float:
     """The published form: the biased estimate (each row against itself included), x1000."""
     n, own, cross = _totals(sums, leave)
     m = sums.m
-    return PUBLISHED_SCALE * ((own + n) / n**2 + (sums.reference + m) / m**2 - 2.0 * cross / (n * m))
+    return PUBLISHED_SCALE * (
+        (own + n) / n**2 + (sums.reference + m) / m**2 - 2.0 * cross / (n * m)
+    )
 
 
 def _totals(sums: KernelSums, leave: int | None) -> tuple[int, float, float]:
@@ -238,18 +272,24 @@ def _mean(reference: Tensor, fast: bool) -> Tensor:
 
 
 def _ready(rows: Tensor, mean: Tensor, fast: bool) -> Tensor:
-    """Rows moved to the reference's mean: |x|^2 + |y|^2 - 2xy cancels less, and so does a polynomial."""
+    """Rows moved to the reference's mean: |x|^2 + |y|^2 - 2xy cancels less, and so does a
+    polynomial."""
     if rows.shape[1] != len(mean):
         raise ValueError(f"expected features of width {len(mean)}, found width {rows.shape[1]}")
-    return rows - mean if fast and rows.dtype == mean.dtype else (rows.double() - mean.double()).to(mean.dtype)
+    return (
+        rows - mean
+        if fast and rows.dtype == mean.dtype
+        else (rows.double() - mean.double()).to(mean.dtype)
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# Density and coverage (arXiv:2002.09797), blockwise: are the pictures where the reference is, and everywhere it is.
+# Density and coverage (arXiv:2002.09797), blockwise: are the pictures where the reference is, and
+# everywhere it is.
 #
-# Every reference row has a ball that reaches to its k-th nearest fellow. Density counts the balls that a picture lies in
-# (over k, so that about 1 is natural); coverage is the share of balls that hold any picture. Chosen over precision and
-# recall, which one outlier's huge ball can satisfy.
+# Every reference row has a ball that reaches to its k-th nearest fellow. Density counts the balls
+# that a picture lies in (over k, so that about 1 is natural); coverage is the share of balls that
+# hold any picture. Chosen over precision and recall, which one outlier's huge ball can satisfy.
 #
 # n generated rows, m reference rows, d feature width, G groups
 
@@ -293,9 +333,13 @@ def balls(reference: Tensor) -> Balls:
     norms, radii = rows.square().sum(dim=1), []
     for start in range(0, m, _NEIGHBOUR_BLOCK_ROWS):
         block = _squared(
-            rows[start : start + _NEIGHBOUR_BLOCK_ROWS], norms[start : start + _NEIGHBOUR_BLOCK_ROWS], rows, norms
+            rows[start : start + _NEIGHBOUR_BLOCK_ROWS],
+            norms[start : start + _NEIGHBOUR_BLOCK_ROWS],
+            rows,
+            norms,
         )
-        block[torch.arange(len(block)), torch.arange(start, start + len(block))] = torch.inf  # not its own neighbour
+        # not its own neighbour
+        block[torch.arange(len(block)), torch.arange(start, start + len(block))] = torch.inf
         radii.append(block.topk(K, dim=1, largest=False).values[:, -1])
     return Balls(rows, mean, torch.cat(radii))
 
@@ -304,17 +348,24 @@ def count(rows: Tensor, reference: Balls, groups: int) -> Counts:
     """One pass over the generated rows; row i belongs to group i mod G."""
     if len(rows) < 2 * groups:
         raise ValueError(
-            f"density and coverage in {groups} groups need at least {2 * groups} generated rows, found {len(rows)}"
+            f"density and coverage in {groups} groups need at least {2 * groups} generated rows,"
+            f" found {len(rows)}"
         )
     rows = rows.float() - reference.mean
     norms, reference_norms = rows.square().sum(dim=1), reference.rows.square().sum(dim=1)
     group = torch.arange(len(rows)) % groups
-    inside, hit = torch.zeros(groups, dtype=torch.long), torch.zeros(len(reference.rows), groups, dtype=torch.bool)
+    inside, hit = (
+        torch.zeros(groups, dtype=torch.long),
+        torch.zeros(len(reference.rows), groups, dtype=torch.bool),
+    )
     for start in range(0, len(rows), _NEIGHBOUR_BLOCK_ROWS):
         part = slice(start, start + _NEIGHBOUR_BLOCK_ROWS)
-        held = _squared(rows[part], norms[part], reference.rows, reference_norms) <= reference.radii  # (b, m)
+        # (b, m)
+        held = _squared(rows[part], norms[part], reference.rows, reference_norms) <= reference.radii
         inside.index_add_(0, group[part], held.sum(dim=1))
-        in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(0, group[part], held.int())
+        in_balls = torch.zeros(groups, held.shape[1], dtype=torch.int32).index_add_(
+            0, group[part], held.int()
+        )
         hit |= in_balls.T > 0
     return Counts(torch.bincount(group, minlength=groups), inside, hit)
 
@@ -328,16 +379,19 @@ def _kept(groups: int, leave: int | None) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# The metrics over features that come with Fulcrum, generic over extractors, each declaring what it sees.
+# The metrics over features that come with Fulcrum, generic over extractors, each declaring what it
+# sees.
 #
 # n generated rows, m reference rows, d feature width
 
 
 BLOCK = 512  # reference rows that enter the moments at once
-# The square of the farthest row's distance from the mean, over the average one. 512 normal rows in 32 dimensions have 2,
-# rows of Student's t with 9 degrees 6, with 5 degrees 14: there the jackknife's 95 % covers .84, and .31 with 3 degrees.
+# The square of the farthest row's distance from the mean, over the average one. 512 normal rows in
+# 32 dimensions have 2, rows of Student's t with 9 degrees 6, with 5 degrees 14: there the
+# jackknife's 95 % covers .84, and .31 with 3 degrees.
 HEAVY = 8.0
-ROWS_PER_FEATURE = 4  # from here on a Fréchet distance is linear in 1/N, whatever the spectrum of the features
+# from here on a Fréchet distance is linear in 1/N, whatever the spectrum of the features
+ROWS_PER_FEATURE = 4
 
 
 class Frechet(Distance):
@@ -360,7 +414,8 @@ class Frechet(Distance):
         if pictures.groups == FEW_GROUPS:
             return self._distances(pictures, reference, halves=False).interval()
         around, rows = _around(reference), pictures.rows
-        if rows is not None and len(rows) <= pictures.width:  # the Gram side is smaller than any covariance
+        # the Gram side is smaller than any covariance
+        if rows is not None and len(rows) <= pictures.width:
             group = torch.from_numpy(pictures.held.ids % GROUPS)
             value = around.to_rows(rows)
             left = [around.to_rows(rows[group != number]) for number in range(GROUPS)]
@@ -380,11 +435,13 @@ class Frechet(Distance):
         if farthest <= HEAVY:
             return None
         return (
-            f"heavy tails: one picture lies {farthest:.0f} times as far from the mean (squared) as the average one; "
-            "the interval covers less than 95 %"
+            f"heavy tails: one picture lies {farthest:.0f} times as far from the mean (squared) as"
+            " the average one; the interval covers less than 95 %"
         )
 
-    def _distances(self, pictures: GroupedMoments, reference: GroupedMoments, halves: bool) -> Distances:
+    def _distances(
+        self, pictures: GroupedMoments, reference: GroupedMoments, halves: bool
+    ) -> Distances:
         """One computation serves the value and its limit, whichever is asked for first."""
         around = _around(reference)
         kept: tuple[FrechetDistance, Distances] | None = pictures.made.get("distances")
@@ -406,10 +463,13 @@ class FrechetLimit(Frechet):
     def caution(self, pictures: GroupedMoments) -> str | None:
         few = pictures.n < ROWS_PER_FEATURE * pictures.width
         reasons = [
-            f"{pictures.n} pictures of {pictures.width} features: the line over 1/N holds from about "
-            f"{ROWS_PER_FEATURE * pictures.width} on; with fewer the limit lies too low, and may be negative"
-            if few
-            else None,
+            (
+                f"{pictures.n} pictures of {pictures.width} features: the line over 1/N holds from"
+                f" about {ROWS_PER_FEATURE * pictures.width} on; with fewer the limit lies too low,"
+                " and may be negative"
+                if few
+                else None
+            ),
             super().caution(pictures),
         ]
         return "; ".join(reason for reason in reasons if reason) or None
@@ -423,7 +483,11 @@ def _around(reference: GroupedMoments) -> FrechetDistance:
 
     def make() -> FrechetDistance:
         rows = reference.rows
-        parts = reference.moments() if rows is None else [Moments.of(block) for block in torch.split(rows, BLOCK)]
+        parts = (
+            reference.moments()
+            if rows is None
+            else [Moments.of(block) for block in torch.split(rows, BLOCK)]
+        )
         return FrechetDistance(merged(parts).compute())
 
     return reference.once("around", make)
@@ -449,11 +513,14 @@ class KernelDistance(Distance):
         return unbiased(sums, leave)
 
     def constants(self, reference: Rows) -> tuple[float, float]:
-        """All that depends on the reference alone: the bandwidth, and the kernel's sum over its pairs."""
+        """All that depends on the reference alone: the bandwidth, and the kernel's sum over its
+        pairs."""
 
         def make() -> tuple[float, float]:
             bandwidth, fast = self.bandwidth(reference.rows), reference.width >= WIDE
-            return bandwidth, self_sum(self._prepared(reference), self.kernel(bandwidth, fast), fast)
+            return bandwidth, self_sum(
+                self._prepared(reference), self.kernel(bandwidth, fast), fast
+            )
 
         return reference.once((self.name, "constants"), make)
 
@@ -490,7 +557,11 @@ class MMDPublished(KernelDistance):
     """In CLIP's space this is CMMD, in DINO's DINO-MMD, both as published."""
 
     name = "mmd_published"
-    label, unit, explain = METRICS["mmd_published"].label, METRICS["mmd_published"].unit, METRICS["mmd_published"].explain
+    label, unit, explain = (
+        METRICS["mmd_published"].label,
+        METRICS["mmd_published"].unit,
+        METRICS["mmd_published"].explain,
+    )
     estimator = f"biased, Gaussian kernel, sigma = {PUBLISHED_SIGMA:g} on unit-norm features, x1000"
     sees = SEES["mmd_published"]
 
@@ -505,11 +576,15 @@ class MMDPublished(KernelDistance):
 
 
 class KID(KernelDistance):
-    """Not the mean over random subsets of the original: all pairs at once, the same estimate with less noise."""
+    """Not the mean over random subsets of the original: all pairs at once, the same estimate with
+    less noise."""
 
     name = "kid"
     label = "KID"
-    explain = "Kernel distance with the polynomial kernel (x y / d + 1)^3, unbiased: it may fall below zero."
+    explain = (
+        "Kernel distance with the polynomial kernel (x y / d + 1)^3, unbiased: it may fall below"
+        " zero."
+    )
     estimator = "unbiased, polynomial kernel of degree 3, all pairs"
     code = "2"  # 1 was computed about zero, and rounding spoiled it for features with a large mean
     sees = SEES["kid"]
@@ -523,7 +598,9 @@ class Neighbours(Distance):
 
     def compute(self, pictures: Rows, reference: Rows) -> Interval:
         around = reference.once("balls", lambda: balls(reference.rows))
-        counts = pictures.once(("balls", id(around)), lambda: (around, count(pictures.rows, around, GROUPS)))[1]
+        counts = pictures.once(
+            ("balls", id(around)), lambda: (around, count(pictures.rows, around, GROUPS))
+        )[1]
         value = self.finish(counts)
         return (value, *jackknife(value, [self.finish(counts, group) for group in range(GROUPS)]))
 
@@ -534,7 +611,10 @@ class Neighbours(Distance):
 class Density(Neighbours):
     name = "density"
     label = "Density"
-    explain = "In how many reference pictures' balls (to their 5th neighbour) a picture lies, over 5: about 1 is natural."
+    explain = (
+        "In how many reference pictures' balls (to their 5th neighbour) a picture lies, over 5:"
+        " about 1 is natural."
+    )
     estimator = f"k = {K}, Euclidean"
     sees = SEES["density"]
 
@@ -547,8 +627,9 @@ class Coverage(Neighbours):
     label = "Coverage"
     unit = "share"
     explain = (
-        "Share of reference pictures with a picture nearer than their 5th neighbour: diversity. Grows with N. The interval "
-        "is for this reference: over redrawn references of heavy-tailed features it covered .78 to .92."
+        "Share of reference pictures with a picture nearer than their 5th neighbour: diversity."
+        " Grows with N. The interval is for this reference: over redrawn references of heavy-tailed"
+        " features it covered .78 to .92."
     )
     estimator = f"k = {K}, Euclidean"
     sees = SEES["coverage"]
@@ -557,4 +638,12 @@ class Coverage(Neighbours):
         return counts.coverage(leave)
 
 
-DISTANCES: tuple[Distance, ...] = (Frechet(), FrechetLimit(), MMD(), MMDPublished(), KID(), Density(), Coverage())
+DISTANCES: tuple[Distance, ...] = (
+    Frechet(),
+    FrechetLimit(),
+    MMD(),
+    MMDPublished(),
+    KID(),
+    Density(),
+    Coverage(),
+)

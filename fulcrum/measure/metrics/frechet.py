@@ -13,19 +13,24 @@ from fulcrum.measure.features.kept import GroupedMoments, merged
 from fulcrum.measure.metrics.base import Interval, jackknife
 
 # --------------------------------------------------------------------------------------------------
-# Fréchet distance of two Gaussians by symmetric eigenvalues; on the small Gram side when rows are few.
+# Fréchet distance of two Gaussians by symmetric eigenvalues; on the small Gram side when rows are
+# few.
 #
 # d^2 = |mean_a - mean_b|^2 + tr(A) + tr(B) - 2 tr((A B)^(1/2))                  (Dowson and Landau 1982)
 #
-# With B = R R^T the last trace is the sum of the square roots of the eigenvalues of R^T A R, which is symmetric: no
-# complex matrix square root, no dropped imaginary part. R depends on the reference only and is made once. With fewer rows
-# than features, A = X^T X and the same non-zero eigenvalues are those of the smaller X B X^T.
+# With B = R R^T the last trace is the sum of the square roots of the eigenvalues of R^T A R, which
+# is symmetric: no complex matrix square root, no dropped imaginary part. R depends on the reference
+# only and is made once. With fewer rows than features, A = X^T X and the same non-zero eigenvalues
+# are those of the smaller X B X^T.
 #
 # n rows, m reference rows, d feature width
 
 
-_WIDE = 512  # from here on R^T A R by blocks that skip the zeros of R and half of the result: 1.4 d^3 instead of 4 d^3
-_BLOCK = 192  # rows of a block: small enough to skip most zeros, large enough for a product to run at full speed
+# from here on R^T A R by blocks that skip the zeros of R and half of the result: 1.4 d^3 instead of
+# 4 d^3
+_WIDE = 512
+# rows of a block: small enough to skip most zeros, large enough for a product to run at full speed
+_BLOCK = 192
 
 
 class Root(NamedTuple):
@@ -35,9 +40,11 @@ class Root(NamedTuple):
 
 def root(cov: Tensor) -> Root:
     """Cholesky where cov is regular, else by eigenvalues.  (d, d)"""
-    from scipy.linalg.lapack import dpotrf  # with its package 0.2 s to import, which no first step waits for
+    # with its package 0.2 s to import, which no first step waits for
+    from scipy.linalg.lapack import dpotrf
 
-    # The transposed view is what Fortran reads without a copy; OpenBLAS takes 0.6 of torch's time at 2,048 dimensions.
+    # The transposed view is what Fortran reads without a copy; OpenBLAS takes 0.6 of torch's time
+    # at 2,048 dimensions.
     upper, failed = dpotrf(cov.numpy().T, lower=0, clean=1)
     if failed == 0:
         return Root(torch.from_numpy(upper.T), lower=True)
@@ -75,7 +82,8 @@ class FrechetDistance:
         return self._assemble(mean, float(scaled.square().sum()), inner)
 
     def to_parts(self, rows: Tensor, parts: list[Tensor]) -> list[float]:
-        """Distances to the Gaussians of several subsets of n <= d rows: one product with the reference serves them all.
+        """Distances to the Gaussians of several subsets of n <= d rows: one product with the
+        reference serves them all.
 
         parts  the positions of each subset's rows
         """
@@ -88,7 +96,8 @@ class FrechetDistance:
         for part in parts:
             subset, count = centred[part], len(part)
             mean, inner = subset.mean(dim=0), gram[part][:, part]
-            inner = inner - inner.mean(dim=0) - inner.mean(dim=1, keepdim=True) + inner.mean()  # about the subset's mean
+            # about the subset's mean
+            inner = inner - inner.mean(dim=0) - inner.mean(dim=1, keepdim=True) + inner.mean()
             trace = float((subset - mean).square().sum()) / (count - 1)
             distances.append(self._assemble(mean + centre, trace, inner / (count - 1)))
         return distances
@@ -101,14 +110,17 @@ class FrechetDistance:
 
     def _check(self, mean: Tensor) -> None:
         if mean.shape != self.reference.mean.shape:
-            raise ValueError(f"expected features of width {len(self.reference.mean)}, found width {len(mean)}")
+            raise ValueError(
+                f"expected features of width {len(self.reference.mean)}, found width {len(mean)}"
+            )
 
 
 def frechet_of_rows(a: Tensor, b: Tensor) -> float:
-    """Fréchet distance of two sets of rows, by the smallest of the matrices that have the eigenvalues.  a (n, d), b (m, d)
+    """Fréchet distance of two sets of rows, by the smallest of the matrices that have the
+    eigenvalues.  a (n, d), b (m, d)
 
-    With both sets smaller than d no covariance is made at all: A = X^T X, B = Y^T Y, and the eigenvalues of A B are the
-    squared singular values of X Y^T.
+    With both sets smaller than d no covariance is made at all: A = X^T X, B = Y^T Y, and the
+    eigenvalues of A B are the squared singular values of X Y^T.
     """
     few, many = (a, b) if len(a) <= len(b) else (b, a)
     if len(few) < 2:
@@ -132,8 +144,9 @@ def frechet(a: Gaussian, b: Gaussian) -> float:
 def _congruent(cov: Tensor, factor: Root) -> Tensor:
     """R^T A R, of which only the lower triangle is meant to be read.  (d, d)
 
-    With T the lower half of A (its diagonal blocks halved) A = T + T^T, so that R^T A R = R^T X + X^T R with X = T R, which
-    is lower as T and R are. A product of two blocks is left out wherever one of them is zero, and above the diagonal.
+    With T the lower half of A (its diagonal blocks halved) A = T + T^T, so that R^T A R = R^T X +
+    X^T R with X = T R, which is lower as T and R are. A product of two blocks is left out wherever
+    one of them is zero, and above the diagonal.
     """
     r, d = factor.factor, len(cov)
     if d < _WIDE or not factor.lower:
@@ -142,7 +155,8 @@ def _congruent(cov: Tensor, factor: Root) -> Tensor:
     bounds = [(start, min(start + _BLOCK, d)) for start in range(0, d, _BLOCK)]
     for start, end in bounds:
         x[start:end, start:end] *= 0.5
-        for left in range(0, end, _BLOCK):  # T becomes X from left to right: what is overwritten is not needed again
+        # T becomes X from left to right: what is overwritten is not needed again
+        for left in range(0, end, _BLOCK):
             right = min(left + _BLOCK, end)
             x[start:end, left:right] = x[start:end, left:end] @ r[left:end, left:right]
     for start, end in bounds:
@@ -160,24 +174,27 @@ def _scaled(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nonnegative(eigenvalues: Tensor) -> Tensor:
-    """Eigenvalues of a positive semidefinite matrix with rounding below zero removed; more is an error."""
+    """Eigenvalues of a positive semidefinite matrix with rounding below zero removed; more is an
+    error."""
     smallest, largest = float(eigenvalues.min()), float(eigenvalues.max())
     if not smallest >= -1e-9 * max(largest, 1e-300):  # written so that NaN is refused as well
         raise ValueError(
-            f"expected a positive semidefinite matrix, found eigenvalues from {smallest:.3g} to {largest:.3g}: "
-            "one of the covariances is not a covariance"
+            f"expected a positive semidefinite matrix, found eigenvalues from {smallest:.3g} to"
+            f" {largest:.3g}: one of the covariances is not a covariance"
         )
     return eigenvalues.clamp_min(0.0)
 
 
 # --------------------------------------------------------------------------------------------------
-# Fréchet distances of subsets of one set of pictures: they give its interval, and its limit for many pictures.
+# Fréchet distances of subsets of one set of pictures: they give its interval, and its limit for
+# many pictures.
 #
-# The distance of N pictures is too large by about c / N, and c depends on the model (arXiv:1911.07023), so that N reorders
-# models. From the same features: the distance at N, at 7/8 N (all but a group) and at N/2 (half of the groups), a line over
-# 1/N, and its value at 0. The halves are the 14 blocks of the 3-(8, 4, 1) design: every group lies in seven of them and
-# every two groups together in three, so that all are used alike, and so that the seven halves without a group are halves
-# for the jackknife too.
+# The distance of N pictures is too large by about c / N, and c depends on the model
+# (arXiv:1911.07023), so that N reorders models. From the same features: the distance at N, at 7/8 N
+# (all but a group) and at N/2 (half of the groups), a line over 1/N, and its value at 0. The halves
+# are the 14 blocks of the 3-(8, 4, 1) design: every group lies in seven of them and every two
+# groups together in three, so that all are used alike, and so that the seven halves without a group
+# are halves for the jackknife too.
 #
 # n rows, d feature width, G = 8 groups
 
@@ -185,7 +202,9 @@ def _nonnegative(eigenvalues: Tensor) -> Tensor:
 GROUPS = 8
 LIMIT = "line over 1/N through the distances at N, 7/8 N and N/2 of the same features, at 1/N = 0"
 # Four of eight groups whose numbers, as bits, cancel out: the affine planes of a cube.
-HALVES = tuple(four for four in combinations(range(GROUPS), 4) if four[0] ^ four[1] ^ four[2] ^ four[3] == 0)
+HALVES = tuple(
+    four for four in combinations(range(GROUPS), 4) if four[0] ^ four[1] ^ four[2] ^ four[3] == 0
+)
 
 
 class Distances(NamedTuple):
@@ -203,13 +222,19 @@ class Distances(NamedTuple):
 
     def limit(self) -> Interval:
         """The distance for N -> infinity and its 95 % interval."""
-        sizes = [self.n, *(self.n - count for count in self.counts), *(self._size(half) for half in HALVES)]
+        sizes = [
+            self.n,
+            *(self.n - count for count in self.counts),
+            *(self._size(half) for half in HALVES),
+        ]
         value = intercept(sizes, [self.whole, *self.without, *self.halves])
         replicates = []
         for group in range(GROUPS):
             kept = [k for k, half in enumerate(HALVES) if group not in half]
             parts = [self.n - self.counts[group], *(self._size(HALVES[k]) for k in kept)]
-            replicates.append(intercept(parts, [self.without[group], *(self.halves[k] for k in kept)]))
+            replicates.append(
+                intercept(parts, [self.without[group], *(self.halves[k] for k in kept)])
+            )
         return (value, *jackknife(value, replicates))
 
     def _size(self, half: tuple[int, ...]) -> int:
@@ -217,7 +242,8 @@ class Distances(NamedTuple):
 
 
 def intercept(sizes: list[int], values: list[float]) -> float:
-    """The value at 1/N = 0 of the line through the mean value of each size: a size counts once, however often measured."""
+    """The value at 1/N = 0 of the line through the mean value of each size: a size counts once,
+    however often measured."""
     nearby: dict[int, list[tuple[int, float]]] = {}
     for size, value in zip(sizes, values, strict=True):
         share = round(8 * size / max(sizes))  # groups may differ by one picture
@@ -228,22 +254,41 @@ def intercept(sizes: list[int], values: list[float]) -> float:
 
 
 def distances(pictures: GroupedMoments, reference: FrechetDistance, halves: bool) -> Distances:
-    """Everything by the smaller side: few rows share one Gram matrix, many share the groups' moments."""
-    wanted = [tuple(range(GROUPS)), *(tuple(k for k in range(GROUPS) if k != group) for group in range(GROUPS))]
+    """Everything by the smaller side: few rows share one Gram matrix, many share the groups'
+    moments."""
+    wanted = [
+        tuple(range(GROUPS)),
+        *(tuple(k for k in range(GROUPS) if k != group) for group in range(GROUPS)),
+    ]
     wanted += list(HALVES) if halves else []
     if pictures.groups % GROUPS:
-        raise ValueError(f"expected pictures gathered in {GROUPS} groups or a multiple, found {pictures.groups}")
+        raise ValueError(
+            f"expected pictures gathered in {GROUPS} groups or a multiple, found {pictures.groups}"
+        )
     if pictures.n < 4 * GROUPS:
-        raise ValueError(f"a Fréchet distance with its interval needs at least {4 * GROUPS} pictures, found {pictures.n}")
+        raise ValueError(
+            f"a Fréchet distance with its interval needs at least {4 * GROUPS} pictures, found"
+            f" {pictures.n}"
+        )
     rows = pictures.rows
     if rows is not None and len(rows) <= pictures.width:
         group = torch.from_numpy(pictures.held.ids % GROUPS)
-        values = reference.to_parts(rows, [torch.isin(group, torch.tensor(subset)).nonzero()[:, 0] for subset in wanted])
+        values = reference.to_parts(
+            rows, [torch.isin(group, torch.tensor(subset)).nonzero()[:, 0] for subset in wanted]
+        )
         counts = torch.bincount(group, minlength=GROUPS).tolist()
     else:
         parts = pictures.moments(GROUPS)
-        values = [reference.to(merged([parts[group] for group in subset]).compute()) for subset in wanted]
+        values = [
+            reference.to(merged([parts[group] for group in subset]).compute()) for subset in wanted
+        ]
         counts = [part.n for part in parts]
     if min(counts) < 2:
         raise ValueError(f"a group holds {min(counts)} pictures: number the pictures 0 to N - 1")
-    return Distances(pictures.n, values[0], tuple(values[1 : 1 + GROUPS]), tuple(values[1 + GROUPS :]), tuple(counts))
+    return Distances(
+        pictures.n,
+        values[0],
+        tuple(values[1 : 1 + GROUPS]),
+        tuple(values[1 + GROUPS :]),
+        tuple(counts),
+    )

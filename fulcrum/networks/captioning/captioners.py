@@ -18,8 +18,8 @@ from fulcrum.spec.keyed import key
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
-# What a vision-language model is asked, style by style. A changed wording is another version, never an edit of an old one:
-# captions that are kept say which prompt they answer.
+# What a vision-language model is asked, style by style. A changed wording is another version, never
+# an edit of an old one: captions that are kept say which prompt they answer.
 
 
 STYLES = ("long", "medium", "short", "tags")
@@ -36,34 +36,40 @@ SHIPPED = {
     "long": CaptionPrompt(
         "long",
         "long-1",
-        "Describe this picture completely for someone who cannot see it: every object with its colour, material, size and "
-        "place, how they relate, the background, the light and the style. State only what can be seen. Write plain "
-        "sentences and no introduction.",
+        "Describe this picture completely for someone who cannot see it: every object with its"
+        " colour, material, size and place, how they relate, the background, the light and the"
+        " style. State only what can be seen. Write plain sentences and no introduction.",
     ),
     "medium": CaptionPrompt(
         "medium",
         "medium-1",
-        "Describe this picture in one or two plain sentences: the main objects, what they look like and where they are. "
-        "State only what can be seen, without an introduction.",
+        "Describe this picture in one or two plain sentences: the main objects, what they look like"
+        " and where they are. State only what can be seen, without an introduction.",
     ),
     "short": CaptionPrompt(
         "short",
         "short-1",
-        "Name what this picture shows in one short phrase of at most twelve words, without an introduction.",
+        "Name what this picture shows in one short phrase of at most twelve words, without an"
+        " introduction.",
     ),
     "tags": CaptionPrompt(
         "tags",
         "tags-1",
-        "List what this picture shows as tags, separated by commas: objects, colours, style. Only the tags.",
+        "List what this picture shows as tags, separated by commas: objects, colours, style. Only"
+        " the tags.",
     ),
 }
 
 
 def chosen_prompts(styles: str, own: Iterable[str] = ()) -> dict[str, CaptionPrompt]:
-    """Style -> prompt, of styles written `long,short`; `own` replaces texts: `long=FILE`, versioned by the file's hash."""
+    """Style -> prompt, of styles written `long,short`; `own` replaces texts: `long=FILE`, versioned
+    by the file's hash."""
     names = [name.strip() for name in styles.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise BadInput(f"--styles is a list of different styles, found '{styles}'", f"such as --styles {','.join(STYLES)}")
+        raise BadInput(
+            f"--styles is a list of different styles, found '{styles}'",
+            f"such as --styles {','.join(STYLES)}",
+        )
     for name in names:
         if name not in STYLES:
             raise BadInput(f"no style is called '{name}'", nearest(name, STYLES))
@@ -83,7 +89,9 @@ def _own(style: str, file: Path) -> CaptionPrompt:
     try:
         text = read_regular(file).decode("utf-8-sig").strip()
     except OSError as error:
-        raise refusal(error, f"the prompt {file} cannot be read", hint="a file of plain text", kind=BadInput) from None
+        raise refusal(
+            error, f"the prompt {file} cannot be read", hint="a file of plain text", kind=BadInput
+        ) from None
     except UnicodeDecodeError:
         raise BadInput(f"the prompt {file} is not UTF-8", "save it as plain text") from None
     if not text:
@@ -92,7 +100,8 @@ def _own(style: str, file: Path) -> CaptionPrompt:
 
 
 # --------------------------------------------------------------------------------------------------
-# Who writes captions: the world's own captioner, or any image-text-to-text model of transformers; pictures in, words.
+# Who writes captions: the world's own captioner, or any image-text-to-text model of transformers;
+# pictures in, words.
 
 
 WORLD = "world"
@@ -109,7 +118,9 @@ class Captioner(Protocol):
 
     facts: dict[str, Any]  # what the captions' provenance says of it
 
-    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]: ...
+    def answers(
+        self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt
+    ) -> list[CaptionAnswer]: ...
 
 
 class WorldWriter:
@@ -120,14 +131,23 @@ class WorldWriter:
         from fulcrum.networks.captioner import load_captioner
 
         self.network, self.drawn = load_captioner().to(device), drawn
-        self.facts = {"model": WORLD, "model_hash": asset_hash("captioner"), "words": "drawn" if drawn else "likeliest"}
+        self.facts = {
+            "model": WORLD,
+            "model_hash": asset_hash("captioner"),
+            "words": "drawn" if drawn else "likeliest",
+        }
 
-    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]:
+    def answers(
+        self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt
+    ) -> list[CaptionAnswer]:
         from fulcrum.networks.captioner import word_dice
 
         sides = {picture.shape for picture in pictures}
         if len(sides) > 1 or next(iter(sides))[1] != next(iter(sides))[2]:
-            raise BadInput("the world's captioner reads square pictures", "import them without --buckets, or use a VLM")
+            raise BadInput(
+                "the world's captioner reads square pictures",
+                "import them without --buckets, or use a VLM",
+            )
         dice = word_dice(np.asarray(rows), prompt.style) if self.drawn else None
         texts = self.network.write(torch.from_numpy(np.stack(pictures)), prompt.style, dice)
         return [CaptionAnswer(text) for text in texts]
@@ -142,14 +162,21 @@ class ChatWriter:
         self.network, self.settings = ImageText(path, device, settings.dtype), settings
         if not self.network.takes_prompts and len(styles) > 1:
             raise BadInput(
-                f"{path} is a {self.network.kind} that takes no prompt: it has one way to tell a picture, "
-                f"and {len(styles)} styles are asked for",
+                f"{path} is a {self.network.kind} that takes no prompt: it has one way to tell a"
+                f" picture, and {len(styles)} styles are asked for",
                 f"ask for one: --styles {styles[0]}",
             )
-        self.facts = {"model": path, "model_hash": self.network.content, "class": self.network.kind, **settings._asdict()}
+        self.facts = {
+            "model": path,
+            "model_hash": self.network.content,
+            "class": self.network.kind,
+            **settings._asdict(),
+        }
         self.facts["takes_prompts"] = self.network.takes_prompts
 
-    def answers(self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt) -> list[CaptionAnswer]:
+    def answers(
+        self, pictures: Sequence[Picture], rows: Sequence[int], prompt: CaptionPrompt
+    ) -> list[CaptionAnswer]:
         most = self.settings.max_tokens or TOKENS[prompt.style]
         seed = int(key("caption", self.settings.seed, prompt.style, int(rows[0]))[0]) % 2**63
         written = self.network.write(pictures, prompt.text, most, self.settings.temperature, seed)
@@ -169,18 +196,26 @@ def open_captioner(model: str, device: str, settings: Settings, styles: Sequence
     if model != WORLD:
         return ChatWriter(model, device, settings, styles)
     if settings.max_tokens or settings.dtype != Settings().dtype:
-        raise BadInput("the world's captioner has its own lengths and type", "leave --max-tokens and --dtype out")
+        raise BadInput(
+            "the world's captioner has its own lengths and type",
+            "leave --max-tokens and --dtype out",
+        )
     return WorldWriter(device, drawn=settings.temperature > 0)
 
 
 def provenance(captioner: Mapping[str, Any], prompt: CaptionPrompt) -> dict[str, Any]:
     """What stands beside a column of captions; of a prompt, what was really asked."""
-    asked = {"version": prompt.version, "text": prompt.text} if captioner.get("takes_prompts") else {"version": "none"}
+    asked = (
+        {"version": prompt.version, "text": prompt.text}
+        if captioner.get("takes_prompts")
+        else {"version": "none"}
+    )
     return {**captioner, "style": prompt.style, "prompt": asked}
 
 
 # --------------------------------------------------------------------------------------------------
-# How well a picture and a caption fit, by a network that knows both: the world's own scorer, or CLIP from a folder.
+# How well a picture and a caption fit, by a network that knows both: the world's own scorer, or
+# CLIP from a folder.
 
 
 BATCH = 64  # pictures that are scored at a time
@@ -191,7 +226,8 @@ Score = Callable[[Sequence[Picture], Sequence[str]], list[float]]
 
 
 def open_scorer(name: str) -> Score | None:
-    """How well pictures and captions fit: `world`, or what --features takes, such as clip=FOLDER; empty: nobody asks."""
+    """How well pictures and captions fit: `world`, or what --features takes, such as clip=FOLDER;
+    empty: nobody asks."""
     if not name:
         return None
     if name == WORLD:
@@ -213,7 +249,9 @@ def open_scorer(name: str) -> Score | None:
 
     part = load_extractor(name)
     if part.score is None:
-        raise BadInput(f"'{name}' knows no captions", "one that does: clip=FOLDER, with its tokenizer")
+        raise BadInput(
+            f"'{name}' knows no captions", "one that does: clip=FOLDER, with its tokenizer"
+        )
     fits = part.score
 
     def other(pictures: Sequence[Picture], texts: Sequence[str]) -> list[float]:
@@ -230,13 +268,17 @@ def _readable(text: str) -> bool:
     return 0 < len(tokenize(text)) < LONGEST
 
 
-def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Callable[[str], None]) -> NDArray[np.float64]:
-    """(rows,) how well each picture of a store fits its caption of this name, nan where nobody asked; of several wordings
-    the mean. The next pictures are decoded while the network looks at these."""
+def score_rows(
+    folder: Path, scorer: str, caption: str, held_out: bool, say: Callable[[str], None]
+) -> NDArray[np.float64]:
+    """(rows,) how well each picture of a store fits its caption of this name, nan where nobody
+    asked; of several wordings the mean. The next pictures are decoded while the network looks at
+    these."""
     store, score = PictureStore(local_folder(folder)), open_scorer(scorer)
     if score is None or caption not in caption_names(store.about):
         raise BadInput(
-            f"not every picture of {folder} has a caption '{caption}'", nearest(caption, caption_names(store.about))
+            f"not every picture of {folder} has a caption '{caption}'",
+            nearest(caption, caption_names(store.about)),
         )
     if scorer == WORLD:
         from fulcrum.networks.captioning.recaption import foreign_store
@@ -244,26 +286,39 @@ def score_rows(folder: Path, scorer: str, caption: str, held_out: bool, say: Cal
         if warning := foreign_store(store):
             say(warning)
     rows = np.arange(len(store)) if held_out else store.split("train")
-    rows = rows[np.argsort(store.rows["bucket"][rows], kind="stable")]  # pictures of one shape stand together
+    # pictures of one shape stand together
+    rows = rows[np.argsort(store.rows["bucket"][rows], kind="stable")]
     scores = np.full(len(store), np.nan)
     edges = np.flatnonzero(np.diff(store.rows["bucket"][rows])) + 1
-    batches = [part for run in np.split(rows, edges) for part in np.split(run, range(BATCH, len(run), BATCH))]
+    batches = [
+        part
+        for run in np.split(rows, edges)
+        for part in np.split(run, range(BATCH, len(run), BATCH))
+    ]
     begun, busy, tally = time.monotonic(), 0.0, Tally("scored", len(rows), say, "pairs")
     with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
         ahead = [pool.submit(_pictures, store, batch) for batch in batches[:1]]
         for number, batch in enumerate(batches):
             pictures = ahead.pop(0).result()
-            ahead += [pool.submit(_pictures, store, other) for other in batches[number + 1 : number + 2]]
+            ahead += [
+                pool.submit(_pictures, store, other) for other in batches[number + 1 : number + 2]
+            ]
             texts = [store.captions(int(row))[caption] for row in batch]
             places = [place for place, several in enumerate(texts) for _ in several]
             looked = time.monotonic()
-            fits = score([pictures[place] for place in places], [text for several in texts for text in several])
+            fits = score(
+                [pictures[place] for place in places],
+                [text for several in texts for text in several],
+            )
             busy += time.monotonic() - looked
             owners = np.array(places)
             for place, row in enumerate(batch.tolist()):
                 scores[row] = float(np.mean(np.asarray(fits)[owners == place]))
             tally.tell(int(np.isfinite(scores).sum()))
-    say(f"scored {len(rows):,} pairs; the network was busy {busy / max(time.monotonic() - begun, 1e-9):.0%} of the time")
+    say(
+        f"scored {len(rows):,} pairs; the network was busy"
+        f" {busy / max(time.monotonic() - begun, 1e-9):.0%} of the time"
+    )
     return scores
 
 

@@ -16,7 +16,15 @@ import numpy as np
 import torch
 
 from fulcrum.data.caption_quality import CaptionCounter, CaptionRules, cleaned
-from fulcrum.data.stores.derived_store import REQUEST, Decided, derive, made_already, partial_of, tidy, unfinished
+from fulcrum.data.stores.derived_store import (
+    REQUEST,
+    Decided,
+    derive,
+    made_already,
+    partial_of,
+    tidy,
+    unfinished,
+)
 from fulcrum.data.stores.picture_store import PictureStore, local_folder
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
 from fulcrum.files.folders import BeginMark, require_begun
@@ -36,12 +44,14 @@ from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
 # --------------------------------------------------------------------------------------------------
-# What a captioner answered, in blocks of pictures: a block is a file that is whole or absent, so a killed command goes on.
+# What a captioner answered, in blocks of pictures: a block is a file that is whole or absent, so a
+# killed command goes on.
 #
 #     answers/00012.jsonl     a head with the body's hash, then a line for each picture: row, {style: [text, ended, score]},
 #                             and where somebody scores, the scores of the captions that were there
 #
-# Rules are not applied here: with other rules the same answers are judged anew, and nobody is asked twice.
+# Rules are not applied here: with other rules the same answers are judged anew, and nobody is asked
+# twice.
 
 
 ANSWERS = "answers"
@@ -52,7 +62,9 @@ Say = Callable[[str], None]
 class Blocks:
     """The pictures of a store, cut into blocks; some of them done."""
 
-    def __init__(self, store: PictureStore, partial: Path, size: int, limit: int | None = None) -> None:
+    def __init__(
+        self, store: PictureStore, partial: Path, size: int, limit: int | None = None
+    ) -> None:
         self.store, self.folder, self.size = store, partial / ANSWERS, size
         self.total = len(store) if limit is None else min(limit, len(store))
 
@@ -87,19 +99,33 @@ class Blocks:
 
 
 class Asking:
-    """Asks about the pictures of blocks, batch after batch, while the next pictures are being decoded."""
+    """Asks about the pictures of blocks, batch after batch, while the next pictures are being
+    decoded."""
 
     def __init__(
-        self, blocks: Blocks, captioner: Captioner, prompts: Sequence[CaptionPrompt], score: Score | None, batch: int
+        self,
+        blocks: Blocks,
+        captioner: Captioner,
+        prompts: Sequence[CaptionPrompt],
+        score: Score | None,
+        batch: int,
     ) -> None:
-        self.blocks, self.captioner, self.prompts, self.score, self.batch = blocks, captioner, prompts, score, batch
+        self.blocks, self.captioner, self.prompts, self.score, self.batch = (
+            blocks,
+            captioner,
+            prompts,
+            score,
+            batch,
+        )
         self.busy = self.seconds = 0.0  # of the network, and of all
         self.asked = 0
 
     def run(self, numbers: Sequence[int], say: Say) -> None:
         self.blocks.folder.mkdir(parents=True, exist_ok=True)
         begun = time.monotonic()
-        tally = Tally("captioned", sum(len(self.blocks.rows(number)) for number in numbers), say, "pictures")
+        tally = Tally(
+            "captioned", sum(len(self.blocks.rows(number)) for number in numbers), say, "pictures"
+        )
         lines: list[dict[str, Any]] = []
         for block, rows, pictures in self._decoded(numbers):
             lines += self._answered(rows, pictures)
@@ -144,7 +170,9 @@ class Asking:
         for prompt in self.prompts:
             answers = self.captioner.answers(pictures, rows, prompt)
             texts = [cleaned(answer.text) for answer in answers]
-            scores: list[float | None] = list(self.score(pictures, texts)) if self.score else [None] * len(texts)
+            scores: list[float | None] = (
+                list(self.score(pictures, texts)) if self.score else [None] * len(texts)
+            )
             for line, answer, text, score in zip(lines, answers, texts, scores, strict=True):
                 line["answers"][prompt.style] = [text, answer.ended, score]
         if self.score:
@@ -152,10 +180,21 @@ class Asking:
         self.busy += time.monotonic() - begun
         return lines
 
-    def _score_old(self, lines: list[dict[str, Any]], pictures: list[Picture], score: Score) -> None:
-        """How well the captions fit that were there: what the new ones are held against; of several wordings the first."""
-        captioned = [(n, name, texts[0]) for n, line in enumerate(lines) for name, texts in self._old(line["row"])]
-        fits = score([pictures[n] for n, _, _ in captioned], [text for _, _, text in captioned]) if captioned else []
+    def _score_old(
+        self, lines: list[dict[str, Any]], pictures: list[Picture], score: Score
+    ) -> None:
+        """How well the captions fit that were there: what the new ones are held against; of several
+        wordings the first."""
+        captioned = [
+            (n, name, texts[0])
+            for n, line in enumerate(lines)
+            for name, texts in self._old(line["row"])
+        ]
+        fits = (
+            score([pictures[n] for n, _, _ in captioned], [text for _, _, text in captioned])
+            if captioned
+            else []
+        )
         for (n, name, _), one in zip(captioned, fits, strict=True):
             lines[n].setdefault("before", {})[name] = one
 
@@ -164,7 +203,8 @@ class Asking:
 
 
 # --------------------------------------------------------------------------------------------------
-# Answers become captions or are quarantined: block by block, counted as they pass, so that memory does not grow.
+# Answers become captions or are quarantined: block by block, counted as they pass, so that memory
+# does not grow.
 
 
 Judged = dict[str, tuple[str, str, float | None]]  # style -> text, fault, score
@@ -204,8 +244,13 @@ class Judging:
         faults = {style: fault for style, (_, fault, _) in judged.items() if fault}
         if faults and not self.keep_all:
             style, fault = next(iter(faults.items()))
-            return Decided("quarantined", f"no good caption, {fault.split(':')[0]}: {self.columns[style]}, {fault}")
-        new = {self.columns[style]: [text] for style, (text, fault, _) in judged.items() if not fault}
+            return Decided(
+                "quarantined",
+                f"no good caption, {fault.split(':')[0]}: {self.columns[style]}, {fault}",
+            )
+        new = {
+            self.columns[style]: [text] for style, (text, fault, _) in judged.items() if not fault
+        }
         return Decided("kept", captions={**captions, **new})
 
     def statistics(self) -> dict[str, Any]:
@@ -217,14 +262,23 @@ class Judging:
     def _judged(self, row: int) -> Judged:
         number = row // self.blocks.size
         if number != self.number:
-            self.number, self.block = number, {line["row"]: line for line in self.blocks.read(number) or ()}
+            self.number, self.block = (
+                number,
+                {line["row"]: line for line in self.blocks.read(number) or ()},
+            )
         judged: Judged = {}
         for style, (text, ended, score) in self.block[row]["answers"].items():
             fault = self._fault(text, ended, score, style)
             judged[style] = (text, fault, score)
             if fault:
                 self.found[f"{style}: {fault.split(':')[0]}"] += 1
-                record = {"row": row, "name": self.store.name(row), "style": style, "text": text, "reason": fault}
+                record = {
+                    "row": row,
+                    "name": self.store.name(row),
+                    "style": style,
+                    "text": text,
+                    "reason": fault,
+                }
                 self.quarantine.write(f"{json.dumps(record)}\n".encode())
         return judged
 
@@ -232,20 +286,31 @@ class Judging:
         fault = self.rules.fault(text, style)
         if not fault and not ended:
             fault = "cut off: no end within the most tokens"
-        if not fault and self.least_score is not None and (score is None or not score >= self.least_score):
-            fault = f"score: {'none' if score is None else f'{score:.3g}'}, at least {self.least_score:g}"
+        if (
+            not fault
+            and self.least_score is not None
+            and (score is None or not score >= self.least_score)
+        ):
+            fault = (
+                f"score: {'none' if score is None else f'{score:.3g}'}, at least"
+                f" {self.least_score:g}"
+            )
         return fault
 
 
 # --------------------------------------------------------------------------------------------------
-# Are pictures of the embedded world? Its captioner tells them and its scorer says how well that fits: others fit badly.
+# Are pictures of the embedded world? Its captioner tells them and its scorer says how well that
+# fits: others fit badly.
 #
-# Whatever it is shown, the captioner names shapes, and its captions fit better than those that the scorer cannot read:
-# neither says that nothing of it is there. The score itself does (docs/decisions/0067-pictures-of-another-world.md).
+# Whatever it is shown, the captioner names shapes, and its captions fit better than those that the
+# scorer cannot read: neither says that nothing of it is there. The score itself does
+# (docs/decisions/0067-pictures-of-another-world.md).
 
 
 PICTURES = 64  # of a data set that are tried
-LEAST = -4.0  # median log-odds: 1.5 in the world, -2 where it was cropped or is JPEG 60, -6 and less of other pictures
+# median log-odds: 1.5 in the world, -2 where it was cropped or is JPEG 60, -6 and less of other
+# pictures
+LEAST = -4.0
 
 
 def world_fit(pictures: Sequence[Picture]) -> float:
@@ -257,15 +322,16 @@ def world_fit(pictures: Sequence[Picture]) -> float:
 
 
 def foreign(pictures: Sequence[Picture]) -> str:
-    """Why neither captioner nor scorer of the world can be believed of these pictures; empty: they can."""
+    """Why neither captioner nor scorer of the world can be believed of these pictures; empty: they
+    can."""
     square = [picture for picture in pictures if picture.shape[1] == picture.shape[2]]
     if not square or (fit := world_fit(square[:PICTURES])) >= LEAST:
         return ""
     return (
-        f"warning: these pictures are not of the embedded world: captions of its own captioner fit them by {fit:.1f} "
-        f"(median of {len(square[:PICTURES])}; in that world 1.5). What it writes of them names objects that are not "
-        "there, and what its scorer says of them means nothing: use --model FOLDER of a vision-language model, and "
-        "--score clip=FOLDER"
+        "warning: these pictures are not of the embedded world: captions of its own captioner fit"
+        f" them by {fit:.1f} (median of {len(square[:PICTURES])}; in that world 1.5). What it"
+        " writes of them names objects that are not there, and what its scorer says of them means"
+        " nothing: use --model FOLDER of a vision-language model, and --score clip=FOLDER"
     )
 
 
@@ -276,8 +342,8 @@ def foreign_store(store: PictureStore) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A store captioned anew: the captioner is asked block by block, its answers are judged, and a new store holds them as
-# columns with their provenance. The old captions stay, under their names.
+# A store captioned anew: the captioner is asked block by block, its answers are judged, and a new
+# store holds them as columns with their provenance. The old captions stay, under their names.
 
 
 QUARANTINE = "quarantine.jsonl"
@@ -307,9 +373,15 @@ class Wish:
 
     def __post_init__(self) -> None:
         if self.least_score is not None and not self.scorer:
-            raise BadInput("--least-score needs somebody who scores", "such as --score world, or --score clip=FOLDER")
+            raise BadInput(
+                "--least-score needs somebody who scores",
+                "such as --score world, or --score clip=FOLDER",
+            )
         if not self.name.isidentifier():
-            raise BadInput(f"columns cannot be called '{self.name}'", "letters, digits and underscores: --name recap")
+            raise BadInput(
+                f"columns cannot be called '{self.name}'",
+                "letters, digits and underscores: --name recap",
+            )
 
     def columns(self) -> dict[str, str]:
         """Style -> name of its column."""
@@ -317,12 +389,15 @@ class Wish:
 
     def request(self, parent: str) -> str:
         """Hash of all that decides the new store, its parent's content among it."""
-        decides = {name: value for name, value in asdict(self).items() if name not in ("store", "to", *HOW)}
+        decides = {
+            name: value for name, value in asdict(self).items() if name not in ("store", "to", *HOW)
+        }
         return sha256_json({**decides, "parent": parent})
 
 
 class Written(NamedTuple):
-    about: dict[str, Any]  # what store.json says: columns, statistics before and after, quarantined answers
+    #: what store.json says: columns, statistics before and after, quarantined answers
+    about: dict[str, Any]
     busy: float | None  # share of the time that the network worked; None: nothing was asked
 
 
@@ -336,17 +411,25 @@ class Recaption:
         self.partial = partial_of(wish.to)
         taken = sorted(set(wish.columns().values()) & set(self.store.about["captions"]))
         if taken:
-            raise BadInput(f"{wish.store} has captions called '{taken[0]}' already", "nothing is overwritten: --name OTHER")
+            raise BadInput(
+                f"{wish.store} has captions called '{taken[0]}' already",
+                "nothing is overwritten: --name OTHER",
+            )
         self.blocks = Blocks(self.store, self.partial, wish.block, wish.limit)
         self.asking: Asking | None = None
 
-    def ask(self, number: int = 0, of: int = 1, open_it: Callable[[], Captioner] | None = None) -> None:
-        """Make the blocks that are missing, of every `of`-th; several processes and machines may share a folder."""
+    def ask(
+        self, number: int = 0, of: int = 1, open_it: Callable[[], Captioner] | None = None
+    ) -> None:
+        """Make the blocks that are missing, of every `of`-th; several processes and machines may
+        share a folder."""
         if self.done is not None:
             return
         wish = self.wish
         styles = [prompt.style for prompt in wish.prompts]
-        opened = open_it() if open_it else open_captioner(wish.model, wish.device, wish.settings, styles)
+        opened = (
+            open_it() if open_it else open_captioner(wish.model, wish.device, wish.settings, styles)
+        )
         self._same_order(opened.facts)
         missing = self.blocks.missing(number, of)
         done = len(range(number, len(self.blocks), of)) - len(missing)
@@ -357,7 +440,8 @@ class Recaption:
         self.asking.run(missing, self.say)
 
     def _same_order(self, facts: dict[str, Any]) -> None:
-        """What decides the answers stands in the unfinished folder; another wish does not mix with it."""
+        """What decides the answers stands in the unfinished folder; another wish does not mix with
+        it."""
         wish, path = self.wish, self.partial / BEGUN.name
         asked = {
             "parent": self.store.about["content"],
@@ -374,7 +458,9 @@ class Recaption:
             write_atomic(path, json.dumps({**asked, "begun": _now()}, sort_keys=True))
         written = read_json(path, f"remove {self.partial} and begin anew")
         if {name: written.get(name) for name in asked} != json.loads(json.dumps(asked)):
-            other = next(name for name in asked if written.get(name) != json.loads(json.dumps(asked[name])))
+            other = next(
+                name for name in asked if written.get(name) != json.loads(json.dumps(asked[name]))
+            )
             raise BadInput(
                 f"{self.partial} holds unfinished captions with another {other}",
                 "start it with the same settings, or remove that folder",
@@ -393,16 +479,30 @@ class Recaption:
         wish = self.wish
         with atomic_file(self.partial / QUARANTINE) as quarantine:
             judging = Judging(
-                self.store, self.blocks, wish.columns(), wish.rules, wish.least_score, wish.keep_all, quarantine
+                self.store,
+                self.blocks,
+                wish.columns(),
+                wish.rules,
+                wish.least_score,
+                wish.keep_all,
+                quarantine,
             )
-            about = derive(self.store, self.partial, judging.decided, lambda: self._about(judging), False, self.say)
+            about = derive(
+                self.store,
+                self.partial,
+                judging.decided,
+                lambda: self._about(judging),
+                False,
+                self.say,
+            )
         rename_folder(self.partial, wish.to)
         tidy(wish.to, BEGUN)
         asked = self.asking
         return Written(about, asked.busy / asked.seconds if asked and asked.asked else None)
 
     def finished(self, ask: Callable[[], None]) -> Written:
-        """All of it, for one command at a time, asking as the caller wants it; nothing where it is done already."""
+        """All of it, for one command at a time, asking as the caller wants it; nothing where it is
+        done already."""
         if self.done is not None:
             return self.complete()
         with unfinished(self.wish.to, BEGUN, ANSWERS):
@@ -410,7 +510,8 @@ class Recaption:
             return self.complete()
 
     def _about(self, judging: Judging) -> dict[str, Any]:
-        """Of each new column who wrote it, when, how, and what passed; told in store.json and on the card."""
+        """Of each new column who wrote it, when, how, and what passed; told in store.json and on
+        the card."""
         wish, order = self.wish, read_json(self.partial / BEGUN.name, "")
         shared = {
             "begun": order["begun"],
@@ -421,7 +522,8 @@ class Recaption:
             "parent": self.store.about["content"],
         }
         columns = {
-            wish.columns()[prompt.style]: {**provenance(order["captioner"], prompt), **shared} for prompt in wish.prompts
+            wish.columns()[prompt.style]: {**provenance(order["captioner"], prompt), **shared}
+            for prompt in wish.prompts
         }
         return {
             "generator": "fulcrum caption",
@@ -443,8 +545,9 @@ def _now() -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Many processes ask about one store: on this machine, or on Ray workers that see its folder. What one that is lost leaves
-# undone is done here at the end: blocks are files, and nothing lives in a worker.
+# Many processes ask about one store: on this machine, or on Ray workers that see its folder. What
+# one that is lost leaves undone is done here at the end: blocks are files, and nothing lives in a
+# worker.
 
 
 def ask_part(wish: Wish, number: int, of: int, threads: int) -> int:
@@ -453,7 +556,8 @@ def ask_part(wish: Wish, number: int, of: int, threads: int) -> int:
 
     torch.set_num_threads(threads)
     if wish.device == "cuda":
-        torch.cuda.set_device(number % torch.cuda.device_count())  # each has its own, while there are some
+        # each has its own, while there are some
+        torch.cuda.set_device(number % torch.cuda.device_count())
     go = Recaption(wish, _silent)
     go.ask(number, of)
     return go.asking.asked if go.asking else 0
@@ -488,14 +592,18 @@ def ask_on_ray(go: Recaption, processes: int, address: str = "") -> None:
     try:
         import ray as found_ray
     except ImportError:
-        raise BadInput("Ray is not installed", f"{install_extra('ray')}, or leave --ray out") from None
+        raise BadInput(
+            "Ray is not installed", f"{install_extra('ray')}, or leave --ray out"
+        ) from None
     ray: Any = found_ray
     address = address or os.environ.get("RAY_ADDRESS", "")
     own: dict[str, Any] = {} if address else {"num_cpus": processes, "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, configure_logging=False, **own)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise BadInput(f"cannot join the Ray cluster at {address}: {error}", "start it with: ray start --head") from None
+        raise BadInput(
+            f"cannot join the Ray cluster at {address}: {error}", "start it with: ray start --head"
+        ) from None
     try:
         wish = replace(go.wish, store=go.wish.store.absolute(), to=go.wish.to.absolute())
         gpus = 1 if wish.device == "cuda" else 0
@@ -505,7 +613,10 @@ def ask_on_ray(go: Recaption, processes: int, address: str = "") -> None:
             try:
                 ray.get(part)
             except Exception as error:  # Ray wraps whatever went wrong over there
-                go.say(f"part {number} failed on Ray ({str(error).splitlines()[-1][:200]}); its blocks are made here")
+                go.say(
+                    f"part {number} failed on Ray ({str(error).splitlines()[-1][:200]}); its blocks"
+                    " are made here"
+                )
     finally:
         ray.shutdown()
     if go.blocks.missing():

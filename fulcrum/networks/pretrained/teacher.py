@@ -1,8 +1,10 @@
-"""A pretrained vision network as a teacher: patch tokens of its last layer, class and register tokens left out.
+"""A pretrained vision network as a teacher: patch tokens of its last layer, class and register
+tokens left out.
 
 B batch, S side of the pictures, N tokens (S / patch squared, row by row), E width
 
-A token covers `patch` pixels of the picture: it is resized so that it does, such as 256 to 224 for patches of 14.
+A token covers `patch` pixels of the picture: it is resized so that it does, such as 256 to 224 for
+patches of 14.
 """
 
 from pathlib import Path
@@ -13,7 +15,12 @@ from torch import Tensor, nn
 
 from fulcrum.files.sealed import read_json
 from fulcrum.networks.network_hash import to_size
-from fulcrum.networks.pretrained.config_facts import TEACHER_PARTS, TeacherFacts, fitting_teacher, teacher_facts
+from fulcrum.networks.pretrained.config_facts import (
+    TEACHER_PARTS,
+    TeacherFacts,
+    fitting_teacher,
+    teacher_facts,
+)
 from fulcrum.networks.pretrained.folder import config_of, content_hash, licence_of, locate, read
 from fulcrum.spec.errors import BadInput
 
@@ -27,13 +34,26 @@ class PretrainedTeacher(nn.Module):
     """`tokens` of one of transformers' vision networks, frozen, in fp32."""
 
     def __init__(
-        self, network: nn.Module, facts: TeacherFacts, patch: int, colours: tuple[Any, Any], more: dict[str, Any]
+        self,
+        network: nn.Module,
+        facts: TeacherFacts,
+        patch: int,
+        colours: tuple[Any, Any],
+        more: dict[str, Any],
     ) -> None:
         super().__init__()
         self.network, self.facts, self.patch, self.width = network, facts, patch, facts.width
-        self.config = {"network": facts.network, "patch": patch, "colours": [list(part) for part in colours], **more}
-        # Learned positions of another grid than this one are interpolated; DINOv2 does so unasked, DINOv3 has none.
-        self.options = {"interpolate_pos_encoding": True} if facts.network == "CLIPVisionModel" else {}
+        self.config = {
+            "network": facts.network,
+            "patch": patch,
+            "colours": [list(part) for part in colours],
+            **more,
+        }
+        # Learned positions of another grid than this one are interpolated; DINOv2 does so unasked,
+        # DINOv3 has none.
+        self.options = (
+            {"interpolate_pos_encoding": True} if facts.network == "CLIPVisionModel" else {}
+        )
         self.mean: Tensor
         self.deviation: Tensor
         self.register_buffer("mean", torch.tensor(colours[0]).reshape(1, 3, 1, 1))
@@ -68,7 +88,9 @@ def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
     facts = teacher_facts(folder)
     named = (config_of(folder).get("architectures") or [facts.network])[0]
     network = read("transformers", facts.network, folder, half=named != facts.network)
-    teacher = PretrainedTeacher(network, facts, patch, _colours(folder, facts), {"files": content_hash(folder, fresh=True)})
+    teacher = PretrainedTeacher(
+        network, facts, patch, _colours(folder, facts), {"files": content_hash(folder, fresh=True)}
+    )
     teacher.eval().requires_grad_(False)
     teacher.card = _card(teacher, folder)
     teacher.notes = [
@@ -79,7 +101,8 @@ def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
 
 
 def _colours(folder: Path, facts: TeacherFacts) -> tuple[Any, Any]:
-    """Mean and deviation of the colours it was trained with: from its own preprocessor, else the family's."""
+    """Mean and deviation of the colours it was trained with: from its own preprocessor, else the
+    family's."""
     usual = CLIP if facts.network == "CLIPVisionModel" else IMAGENET
     try:
         preprocessor = read_json(folder / "preprocessor_config.json", "")
@@ -89,15 +112,20 @@ def _colours(folder: Path, facts: TeacherFacts) -> tuple[Any, Any]:
 
 
 def _card(teacher: PretrainedTeacher, folder: Path) -> dict[str, Any]:
-    """The facts that travel with it, and the self-check: shape, finite, other pictures give other tokens."""
+    """The facts that travel with it, and the self-check: shape, finite, other pictures give other
+    tokens."""
     side = GRID * teacher.patch
     ramp = torch.linspace(-1, 1, side).expand(2, 3, side, side).clone()
     ramp[1] = ramp[1].flip(-1)
     seen = teacher.tokens(ramp)
-    if seen.shape != (2, GRID**2, teacher.width) or not bool(seen.isfinite().all()) or torch.equal(seen[0], seen[1]):
+    if (
+        seen.shape != (2, GRID**2, teacher.width)
+        or not bool(seen.isfinite().all())
+        or torch.equal(seen[0], seen[1])
+    ):
         raise BadInput(
-            f"{folder}: two pictures gave tokens {tuple(seen.shape)}, expected finite and different ones of "
-            f"shape {(2, GRID**2, teacher.width)}",
+            f"{folder}: two pictures gave tokens {tuple(seen.shape)}, expected finite and different"
+            f" ones of shape {(2, GRID**2, teacher.width)}",
             "the folder is not what its config says",
         )
     return {
@@ -106,8 +134,10 @@ def _card(teacher: PretrainedTeacher, folder: Path) -> dict[str, Any]:
         "patch": teacher.patch,
         "own_patch": teacher.facts.patch,
         "licence": licence_of(folder),
-        "preprocessing": f"antialiased resize by {teacher.facts.patch}/{teacher.patch}, "
-        f"colours {teacher.config['colours']}",
+        "preprocessing": (
+            f"antialiased resize by {teacher.facts.patch}/{teacher.patch}, "
+            f"colours {teacher.config['colours']}"
+        ),
         "normed": teacher.facts.network != "CLIPVisionModel",
         "deviation": round(float(seen.std()), 4),
     }

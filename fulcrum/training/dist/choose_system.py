@@ -1,4 +1,5 @@
-"""The system that a run gets when nobody says: threads, compilation and device from what this machine has."""
+"""The system that a run gets when nobody says: threads, compilation and device from what this
+machine has."""
 
 import os
 from collections.abc import Callable
@@ -22,8 +23,8 @@ def choose_system(
     processes: int = 1,
     **asked: Any,
 ) -> System:
-    """What only changes speed; torch of this process is set to as many threads. `asked` are other fields of System, as a
-    person gave them; a mesh must fit the number of processes."""
+    """What only changes speed; torch of this process is set to as many threads. `asked` are other
+    fields of System, as a person gave them; a mesh must fit the number of processes."""
     from fulcrum.training.dist.collectives import mesh_shape
 
     given = asked_system(asked)
@@ -52,7 +53,9 @@ def asked_system(asked: dict[str, Any], see: str = "fulcrum train --help") -> Sy
     except ValidationError as error:
         first = error.errors()[0]
         option = f"--{str(first['loc'][0]).replace('_', '-')}"
-        raise BadInput(f"{option}: {first['msg'].removeprefix('Value error, ')}", f"see: {see}") from None
+        raise BadInput(
+            f"{option}: {first['msg'].removeprefix('Value error, ')}", f"see: {see}"
+        ) from None
 
 
 def device_named(text: str) -> Device:
@@ -66,9 +69,11 @@ def device_named(text: str) -> Device:
 
 
 def thread_count(asked: int | None) -> int:
-    """As many as were asked for, else what OMP_NUM_THREADS says, else every core this process may use.
+    """As many as were asked for, else what OMP_NUM_THREADS says, else every core this process may
+    use.
 
-    Two threads beside a busy neighbour are several times slower than one: the environment's word counts.
+    Two threads beside a busy neighbour are several times slower than one: the environment's word
+    counts.
     """
     if asked is not None and asked > MOST_THREADS * (os.cpu_count() or 1):
         raise BadInput(

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 
 
 # --------------------------------------------------------------------------------------------------
-# The mesh of a run: replicas of the model, each shared among as many processes; and a tensor's place in it.
+# The mesh of a run: replicas of the model, each shared among as many processes; and a tensor's
+# place in it.
 #
 #     ddp    every process holds all weights           N x 1
 #     fsdp   all processes share one model             1 x N
 #     RxS    R replicas, each shared among S           R x S
 #
-# One mechanism for all three (FSDP2): a sum over replicas is only added to it, so one law covers them.
+# One mechanism for all three (FSDP2): a sum over replicas is only added to it, so one law covers
+# them.
 
 
 class MeshShape(NamedTuple):
@@ -47,21 +49,23 @@ class MeshShape(NamedTuple):
 
 
 def mesh_shape(mesh: str, size: int) -> MeshShape:
-    """What `--mesh` says, for a world of `size` processes; refused where it does not fill that world."""
+    """What `--mesh` says, for a world of `size` processes; refused where it does not fill that
+    world."""
     if mesh in ("ddp", "fsdp"):
         return MeshShape(size, 1) if mesh == "ddp" else MeshShape(1, size)
     shape = MeshShape(*map(int, mesh.split("x")))
     if shape.processes != size:
         raise BadInput(
-            f"the mesh {mesh} is {shape.replicas} x {shape.shards} = {shape.processes} processes, and there "
-            f"{'is 1' if size == 1 else f'are {size}'}",
+            f"the mesh {mesh} is {shape.replicas} x {shape.shards} = {shape.processes} processes,"
+            f" and there {'is 1' if size == 1 else f'are {size}'}",
             f"start as many, or choose a mesh of {size}: ddp, fsdp, or replicas x shards",
         )
     return shape
 
 
 def device_mesh(mesh: str, ranks: Ranks) -> DeviceMesh:
-    """For FSDP2: the last dimension is the one that shards; a first one, of replicas, is there if there are some."""
+    """For FSDP2: the last dimension is the one that shards; a first one, of replicas, is there if
+    there are some."""
     from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
     shape = mesh_shape(mesh, ranks.size)
@@ -73,7 +77,9 @@ def device_mesh(mesh: str, ranks: Ranks) -> DeviceMesh:
     shard, _ = split(grid.tolist(), timeout=limit)
     replicate, _ = split(grid.T.tolist(), timeout=limit)
     names = ("replicate", "shard")
-    return DeviceMesh.from_group([replicate, shard], ranks.device.type, mesh=grid, mesh_dim_names=names)
+    return DeviceMesh.from_group(
+        [replicate, shard], ranks.device.type, mesh=grid, mesh_dim_names=names
+    )
 
 
 class ShardGroup(NamedTuple):
@@ -94,11 +100,16 @@ def shard_group(tensor: Tensor) -> ShardGroup:
 def is_row_shard(tensor: Tensor) -> bool:
     """Is it shared by rows, as FSDP2 does it, perhaps in several replicas?"""
     placements = list(getattr(tensor, "placements", ()))
-    return bool(placements) and placements[-1].is_shard(dim=0) and all(one.is_replicate() for one in placements[:-1])
+    return (
+        bool(placements)
+        and placements[-1].is_shard(dim=0)
+        and all(one.is_replicate() for one in placements[:-1])
+    )
 
 
 def copies(tensor: Tensor) -> int:
-    """How many processes hold the same numbers as this one: the replicas of a shard, or all where it is whole."""
+    """How many processes hold the same numbers as this one: the replicas of a shard, or all where
+    it is whole."""
     if not is_sharded(tensor):
         return dist.get_world_size() if dist.is_initialized() else 1
     mesh: DeviceMesh = tensor.device_mesh  # type: ignore[attr-defined]
@@ -114,16 +125,21 @@ Word = TypeVar("Word", str, None, str | None, bool, int)
 
 @torch.no_grad()
 def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
-    """Scale all gradients in place so that their common norm is at most `max_norm`; the norm before, a 0-d tensor.
+    """Scale all gradients in place so that their common norm is at most `max_norm`; the norm
+    before, a 0-d tensor.
 
-    Sharded gradients add up over the ranks, plain ones are the same on all ranks and count once. A non-finite norm
-    is returned as it is: stop before the optimizer.
+    Sharded gradients add up over the ranks, plain ones are the same on all ranks and count once. A
+    non-finite norm is returned as it is: stop before the optimizer.
     """
     if not max_norm > 0:
-        raise ValueError(f"clip expects a positive norm, found {max_norm}; use float('inf') to only measure")
+        raise ValueError(
+            f"clip expects a positive norm, found {max_norm}; use float('inf') to only measure"
+        )
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
-        raise ValueError("clip found no gradient at all; call it after backward() and before zero_grad()")
+        raise ValueError(
+            "clip found no gradient at all; call it after backward() and before zero_grad()"
+        )
     sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
@@ -155,7 +171,8 @@ def total(values: Tensor, ranks: Ranks) -> Tensor:
 
 @torch.no_grad()
 def mean(values: Tensor, ranks: Ranks) -> Tensor:
-    """Mean over ranks, on every rank; of losses over equal shares of a batch it is the global mean."""
+    """Mean over ranks, on every rank; of losses over equal shares of a batch it is the global
+    mean."""
     return total(values, ranks) / ranks.size
 
 
@@ -166,7 +183,9 @@ def means(values: Sequence[Tensor], ranks: Ranks) -> list[Tensor]:
         return list(values)
     flat = mean(torch.cat([value.detach().double().reshape(-1) for value in values]), ranks)
     parts = torch.split(flat, [value.numel() for value in values])
-    return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)]
+    return [
+        part.view(value.shape).to(value.dtype) for part, value in zip(parts, values, strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -214,7 +233,8 @@ def of_all(value: Word, ranks: Ranks) -> list[Word]:
 
 @torch.no_grad()
 def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole tensors for the first rank to use, nothing for the others; all ranks must call it together."""
+    """Whole tensors for the first rank to use, nothing for the others; all ranks must call it
+    together."""
     if ranks.size == 1:
         return {name: whole(tensor) for name, tensor in tensors.items()}
     tensors_here = {}
@@ -227,21 +247,29 @@ def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def whole_on_all(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole tensors for every rank to use, of many ranks on their hosts; all ranks must call it together."""
-    return {name: whole(tensor) if ranks.size == 1 else whole(tensor).cpu() for name, tensor in tensors.items()}
+    """Whole tensors for every rank to use, of many ranks on their hosts; all ranks must call it
+    together."""
+    return {
+        name: whole(tensor) if ranks.size == 1 else whole(tensor).cpu()
+        for name, tensor in tensors.items()
+    }
 
 
 @torch.no_grad()
 def rows_to_first(rows: Tensor, counts: Sequence[int], ranks: Ranks) -> list[Tensor]:
-    """What each rank brings, in their order, on the first rank; nothing on the others. `rows` lie on the host, and `counts`
-    are how many each rank has; all ranks must call it together."""
+    """What each rank brings, in their order, on the first rank; nothing on the others. `rows` lie
+    on the host, and `counts` are how many each rank has; all ranks must call it together."""
     if ranks.size == 1:
         return [rows]
     sent = torch.zeros(max(counts), *rows.shape[1:], dtype=rows.dtype)  # a gather takes equal parts
     sent[: len(rows)] = rows
     received = [torch.empty_like(sent) for _ in counts] if ranks.first else None
     dist.gather(sent, received, dst=0, group=ranks.of_hosts)
-    return [part[:count] for part, count in zip(received or (), counts, strict=True)] if ranks.first else []
+    return (
+        [part[:count] for part, count in zip(received or (), counts, strict=True)]
+        if ranks.first
+        else []
+    )
 
 
 @torch.no_grad()
@@ -251,17 +279,22 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# Agreement: before anything is trained the processes of a run tell each other what they are about to do.
+# Agreement: before anything is trained the processes of a run tell each other what they are about
+# to do.
 
 
 ROOT = Path(str(files("fulcrum")))  # the package, wherever this file is in it
 PACKAGES = ("fulcrum-lab", "torch", "numpy", "safetensors")
 NAMED = 6  # differences that one message tells
-HINT = "start all processes of a run with the same words, the same code and the same folder; nothing was trained"
+HINT = (
+    "start all processes of a run with the same words, the same code and the same folder; nothing"
+    " was trained"
+)
 
 
 def require_agreement(ranks: Ranks, about: str, facts: Mapping[str, Any]) -> None:
-    """Every rank tells its facts; where one differs it is named, with what was expected and what it has, on all ranks."""
+    """Every rank tells its facts; where one differs it is named, with what was expected and what it
+    has, on all ranks."""
     if ranks.size == 1:
         return
     text = json.dumps({"host": platform.node(), "facts": facts}, sort_keys=True, default=str)
@@ -270,7 +303,8 @@ def require_agreement(ranks: Ranks, about: str, facts: Mapping[str, Any]) -> Non
     if len(set(digests)) == 1:
         return
     reports = [json.loads(report) for report in ranks.told(about, text)]
-    usual = Counter(digests).most_common(1)[0][0]  # of equal counts the first counted: the lowest rank's
+    # of equal counts the first counted: the lowest rank's
+    usual = Counter(digests).most_common(1)[0][0]
     model = digests.index(usual)
     words = [
         f"rank {rank} on {report['host']}: {_differences(reports[model]['facts'], report['facts'])}"
@@ -278,13 +312,20 @@ def require_agreement(ranks: Ranks, about: str, facts: Mapping[str, Any]) -> Non
         if digests[rank] != usual
     ]
     more = f"; and {len(words) - NAMED} ranks more" if len(words) > NAMED else ""
-    raise BadInput(f"the processes of the run do not agree ({about}): {'; '.join(words[:NAMED])}{more}", HINT)
+    raise BadInput(
+        f"the processes of the run do not agree ({about}): {'; '.join(words[:NAMED])}{more}", HINT
+    )
 
 
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     names = [name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name)]
-    each = [f"{name} expected {_shown(expected.get(name))}, found {_shown(found.get(name))}" for name in names]
-    return ", ".join(each[:NAMED]) + (f", and {len(each) - NAMED} more" if len(each) > NAMED else "")
+    each = [
+        f"{name} expected {_shown(expected.get(name))}, found {_shown(found.get(name))}"
+        for name in names
+    ]
+    return ", ".join(each[:NAMED]) + (
+        f", and {len(each) - NAMED} more" if len(each) > NAMED else ""
+    )
 
 
 def _shown(value: Any) -> str:
@@ -293,17 +334,27 @@ def _shown(value: Any) -> str:
 
 
 def require_shared(ranks: Ranks, folder: Path) -> None:
-    """Every rank leaves a mark in the folder and looks for all: a folder that is only called the same is named."""
+    """Every rank leaves a mark in the folder and looks for all: a folder that is only called the
+    same is named."""
     if ranks.size == 1:
         return
     mark = leave_mark(folder)
     try:
-        marks = [Mark(*json.loads(one)) for one in ranks.told("the marks in the folder of runs", json.dumps(mark))]
-        answers = ranks.told("the marks that were seen", json.dumps([platform.node(), unseen(folder, marks)]))
+        marks = [
+            Mark(*json.loads(one))
+            for one in ranks.told("the marks in the folder of runs", json.dumps(mark))
+        ]
+        answers = ranks.told(
+            "the marks that were seen", json.dumps([platform.node(), unseen(folder, marks)])
+        )
     finally:
         mark.remove(folder)
     blind = [(rank, *json.loads(one)) for rank, one in enumerate(answers)]
-    words = [f"rank {rank} on {host} does not see what {_ranks(missing)} wrote" for rank, host, missing in blind if missing]
+    words = [
+        f"rank {rank} on {host} does not see what {_ranks(missing)} wrote"
+        for rank, host, missing in blind
+        if missing
+    ]
     if words:
         raise BadInput(
             f"{folder} is not one folder for all processes of the run: {'; '.join(words[:NAMED])}",

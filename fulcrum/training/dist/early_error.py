@@ -1,7 +1,8 @@
-"""An error that comes before a process has joined the others: they are told of it, and who else has it is found out.
+"""An error that comes before a process has joined the others: they are told of it, and who else has
+it is found out.
 
-A lever that is misspelt is the error of all processes and is to be said once; a file that one machine lacks is the error
-of one, for which the others would wait in vain.
+A lever that is misspelt is the error of all processes and is to be said once; a file that one
+machine lacks is the error of one, for which the others would wait in vain.
 """
 
 import time
@@ -29,8 +30,8 @@ LOOK = 0.1  # seconds between two looks
 
 @contextmanager
 def telling_others(message: str, env: Mapping[str, str]) -> Iterator[str | None]:
-    """Tell the others, then give who has this error: "" all, None if another of those who have it says so, else words.
-    Who holds the store stays until the others have read it."""
+    """Tell the others, then give who has this error: "" all, None if another of those who have it
+    says so, else words. Who holds the store stays until the others have read it."""
     try:
         here = launched(env)
         heart = None if here is None else _told(here, first_line(Exception(message))[:LONGEST])
@@ -39,8 +40,15 @@ def telling_others(message: str, env: Mapping[str, str]) -> Iterator[str | None]
     if here is None or heart is None:  # nobody can be asked
         yield f"rank {env['RANK']}" if "RANK" in env else ""
         return
-    _wait(heart, lambda others: all(sign.number for sign in others) or any(_has_joined(sign) for sign in others))
-    same = [rank for rank, sign in heart.signs.items() if sign.ended == heart.signs[here.rank].ended]
+    _wait(
+        heart,
+        lambda others: (
+            all(sign.number for sign in others) or any(_has_joined(sign) for sign in others)
+        ),
+    )
+    same = [
+        rank for rank, sign in heart.signs.items() if sign.ended == heart.signs[here.rank].ended
+    ]
     if len(same) == here.size:
         yield ""
     else:

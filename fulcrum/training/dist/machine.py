@@ -1,4 +1,5 @@
-"""The machine that a process runs on: device, free memory, heap, and the facts that are recorded."""
+"""The machine that a process runs on: device, free memory, heap, and the facts that are
+recorded."""
 
 import contextlib
 import ctypes
@@ -18,18 +19,26 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import Device, System
 
 # --------------------------------------------------------------------------------------------------
-# The device that a run computes on: asked for before anything is spent, and the one way that tensors get there.
+# The device that a run computes on: asked for before anything is spent, and the one way that
+# tensors get there.
 #
-# Everything random is keyed and travels with its batch: the same bits on every device, on whichever of them it was made.
+# Everything random is keyed and travels with its batch: the same bits on every device, on whichever
+# of them it was made.
 
 
 def require_device(device: str, processes: int = 1) -> None:
-    """Refuse a device that this machine does not have, or has fewer of than processes, before anything is spent."""
+    """Refuse a device that this machine does not have, or has fewer of than processes, before
+    anything is spent."""
     if device == "cuda" and not torch.cuda.is_available():
-        build = "was built without CUDA" if torch.version.cuda is None else f"was built for CUDA {torch.version.cuda}"
+        build = (
+            "was built without CUDA"
+            if torch.version.cuda is None
+            else f"was built for CUDA {torch.version.cuda}"
+        )
         raise BadInput(
             "the device is 'cuda', but torch finds no GPU",
-            f'set --device cpu (in a plan: device = "cpu"), or install a CUDA build of torch: {torch.__version__} {build}',
+            'set --device cpu (in a plan: device = "cpu"), or install a CUDA build of torch:'
+            f" {torch.__version__} {build}",
         )
     if device == "cuda" and torch.cuda.device_count() < processes:
         raise BadInput(
@@ -39,9 +48,11 @@ def require_device(device: str, processes: int = 1) -> None:
 
 
 def moved(value: Any, device: str | torch.device) -> Any:
-    """Tensors, and the tuples, records and dicts that hold them, on the device; whatever is there already is not copied."""
+    """Tensors, and the tuples, records and dicts that hold them, on the device; whatever is there
+    already is not copied."""
     if isinstance(value, Tensor):
-        if value.is_cpu and torch.device(device).type == "cuda":  # pinned, so that the host need not wait for the copy
+        # pinned, so that the host need not wait for the copy
+        if value.is_cpu and torch.device(device).type == "cuda":
             return value.pin_memory().to(device, non_blocking=True)
         return value.to(device)
     if isinstance(value, dict):
@@ -60,13 +71,14 @@ def settled(network: Any, device: str | torch.device) -> Any:
 
 
 def at_hand(device: Device) -> Device:
-    """The device, or the CPU where this machine has none: for what is done beside the cells of another machine."""
+    """The device, or the CPU where this machine has none: for what is done beside the cells of
+    another machine."""
     return device if device != "cuda" or torch.cuda.is_available() else "cpu"
 
 
 class ReadLater:
-    """Numbers of a device, sent to the host at once and read when they have come: nobody waits for what was asked of the
-    device after them."""
+    """Numbers of a device, sent to the host at once and read when they have come: nobody waits for
+    what was asked of the device after them."""
 
     def __init__(self, numbers: Tensor) -> None:
         self.numbers, self.sent = numbers, None
@@ -84,13 +96,15 @@ class ReadLater:
 
 
 def wait_for(device: str) -> None:
-    """Until the device has done what it was asked: a clock that is read before tells how long the asking took."""
+    """Until the device has done what it was asked: a clock that is read before tells how long the
+    asking took."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 # --------------------------------------------------------------------------------------------------
-# Memory that this process may still take: of a device, of the machine, of its limit, or of its control group.
+# Memory that this process may still take: of a device, of the machine, of its limit, or of its
+# control group.
 
 
 GROUPS = Path("/sys/fs/cgroup")
@@ -98,16 +112,29 @@ NO_LIMIT = 1 << 60  # what version 1 of control groups writes where there is non
 
 
 def free_memory(root: Path = GROUPS) -> float:
-    """Bytes of the host's: what the machine has available, or what is left of the control group if that is less."""
+    """Bytes of the host's: what the machine has available, or what is left of the control group if
+    that is less."""
     free = [float("inf"), _left_of_the_limit()]
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+        line = next(
+            line
+            for line in Path("/proc/meminfo").read_text().splitlines()
+            if line.startswith("MemAvailable")
+        )
         free.append(float(line.split()[1]) * 1024)
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
             most = float((root / limit).read_text())
             if most < NO_LIMIT:
-                free.append(max(most - float((root / used).read_text()) + _cached((root / limit).parent), 0.0))
+                free.append(
+                    max(
+                        most - float((root / used).read_text()) + _cached((root / limit).parent),
+                        0.0,
+                    )
+                )
     return min(free)
 
 
@@ -117,7 +144,12 @@ def _left_of_the_limit() -> float:
     if most == resource.RLIM_INFINITY:
         return float("inf")
     with contextlib.suppress(OSError, ValueError):
-        return max(float(most - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()), 0.0)
+        return max(
+            float(
+                most - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            ),
+            0.0,
+        )
     return float("inf")
 
 
@@ -134,16 +166,24 @@ def _cached(group: Path) -> float:
     """Of what a group has in use, pages of files that are given up when others want the memory."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = (group / "memory.stat").read_text().splitlines()
-        return float(next(line for line in lines if line.startswith(("inactive_file ", "total_inactive_file "))).split()[1])
+        return float(
+            next(
+                line
+                for line in lines
+                if line.startswith(("inactive_file ", "total_inactive_file "))
+            ).split()[1]
+        )
     return 0.0
 
 
 # --------------------------------------------------------------------------------------------------
-# Memory that was freed stays with the process, so that every step finds its buffers where the last one left them.
+# Memory that was freed stays with the process, so that every step finds its buffers where the last
+# one left them.
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-LARGEST_KEPT = 2**25  # bytes of one block: glibc's own upper bound; kept larger ones made the heap grow without end
+# bytes of one block: glibc's own upper bound; kept larger ones made the heap grow without end
+LARGEST_KEPT = 2**25
 MOST_KEPT = 2**30  # free bytes at the end of the heap
 LARGEST_BESIDE_OTHERS = 2**23  # bytes of one block, where a large model is shared among processes
 LARGE = 100_000_000  # parameters of a model whose gathered matrices are larger than that
@@ -153,17 +193,20 @@ LARGE = 100_000_000  # parameters of a model whose gathered matrices are larger 
 def keep_freed_memory() -> bool:
     """Ask glibc to keep freed blocks; false where there is another allocator.
 
-    Left alone, it gives the end of its heap back to the kernel and gets it again, page by page, at the next step. How much
-    depends on the first allocations: of equal processes some took no page fault a step, some 5,000 (11 of 75 ms).
+    Left alone, it gives the end of its heap back to the kernel and gets it again, page by page, at
+    the next step. How much depends on the first allocations: of equal processes some took no page
+    fault a step, some 5,000 (11 of 75 ms).
     """
     return _set(M_MMAP_THRESHOLD, LARGEST_KEPT) and _set(M_TRIM_THRESHOLD, MOST_KEPT)
 
 
 def give_back_gathered(parameters: int, processes: int) -> bool:
-    """Let the kernel have large blocks back as soon as they are free, where processes share a model of many parameters.
+    """Let the kernel have large blocks back as soon as they are free, where processes share a model
+    of many parameters.
 
-    Each gathers a block's matrices and frees them, over and over, and glibc finds no second use for most of the holes: with
-    192 M parameters a process held 2.64 GB, of which 1.8 were in use, and so holds 2.17. Page faults cost some 5 % there.
+    Each gathers a block's matrices and frees them, over and over, and glibc finds no second use for
+    most of the holes: with 192 M parameters a process held 2.64 GB, of which 1.8 were in use, and
+    so holds 2.17. Page faults cost some 5 % there.
     """
     return processes > 1 and parameters >= LARGE and _set(M_MMAP_THRESHOLD, LARGEST_BESIDE_OTHERS)
 
@@ -179,14 +222,16 @@ def _set(name: int, value: int) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The machine that a run was trained on: processor, versions, threads. Unlike machines give other last bits.
+# The machine that a run was trained on: processor, versions, threads. Unlike machines give other
+# last bits.
 
 
 MACHINE = "machine"  # where the facts stand in a cell's files
 
 
 def machine_facts(system: System) -> dict[str, Any]:
-    """What numbers may depend on beside the description of a run, and the version that wrote them."""
+    """What numbers may depend on beside the description of a run, and the version that wrote
+    them."""
     return {
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -199,7 +244,8 @@ def machine_facts(system: System) -> dict[str, Any]:
 
 
 def machine_words(cell: Mapping[str, Any]) -> str:
-    """The machine of a cell that is finished or has failed, in one line; empty where its files do not say."""
+    """The machine of a cell that is finished or has failed, in one line; empty where its files do
+    not say."""
     facts = cell.get(MACHINE)
     if not facts:
         return ""
@@ -217,16 +263,26 @@ def machine_words(cell: Mapping[str, Any]) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What of two machines differs, each in words; facts that one of them does not tell are left out."""
-    return [f"{name}: {before[name]} -> {now[name]}" for name in now if name in before and before[name] != now[name]]
+    """What of two machines differs, each in words; facts that one of them does not tell are left
+    out."""
+    return [
+        f"{name}: {before[name]} -> {now[name]}"
+        for name in now
+        if name in before and before[name] != now[name]
+    ]
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Did two cells run on unlike machines? A cell that does not say where it ran is not held against another.
+    """Did two cells run on unlike machines? A cell that does not say where it ran is not held
+    against another.
 
-    Fulcrum's own version does not count: what changes numbers there changes a cell's key or the name of its files.
+    Fulcrum's own version does not count: what changes numbers there changes a cell's key or the
+    name of its files.
     """
-    sides = [{name: fact for name, fact in cell.get(MACHINE, {}).items() if name != "fulcrum"} for cell in (one, other)]
+    sides = [
+        {name: fact for name, fact in cell.get(MACHINE, {}).items() if name != "fulcrum"}
+        for cell in (one, other)
+    ]
     return all(sides) and sides[0] != sides[1]
 
 
@@ -239,5 +295,7 @@ def fulcrum_version() -> str:
 def _processor() -> str:
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+        return (
+            next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+        )
     return platform.processor() or platform.machine()

@@ -1,7 +1,8 @@
-"""Whole matrices from shards: each is gathered to one owner, worked on there once, and sent back in parts.
+"""Whole matrices from shards: each is gathered to one owner, worked on there once, and sent back in
+parts.
 
-Legend: S ranks that share one replica of the model; a matrix of R rows is sharded by rows as torch.chunk does,
-ceil(R / S) to each rank, the last fewer.
+Legend: S ranks that share one replica of the model; a matrix of R rows is sharded by rows as
+torch.chunk does, ceil(R / S) to each rank, the last fewer.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,16 +19,21 @@ Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 class Owners:
-    """Deals matrices round-robin, so that the ranks of a replica together work on each matrix once; two all-to-alls a call.
+    """Deals matrices round-robin, so that the ranks of a replica together work on each matrix once;
+    two all-to-alls a call.
 
-    Matrices are dealt shape by shape: every rank gets its share of the large ones, and equal shapes to batch.
+    Matrices are dealt shape by shape: every rank gets its share of the large ones, and equal shapes
+    to batch.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
 
-    def __call__(self, parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole) -> dict[str, Tensor]:
-        """This rank's parts of the matrices -> this rank's parts of `work` on the whole matrices."""
+    def __call__(
+        self, parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole
+    ) -> dict[str, Tensor]:
+        """This rank's parts of the matrices -> this rank's parts of `work` on the whole
+        matrices."""
         if self.ranks.size == 1 or not parts:
             return work(parts)
         for name in parts:
@@ -46,17 +52,29 @@ class Owners:
             like,
             sharing,
         )
-        results = work({name: torch.cat(pieces) for name, *pieces in zip(mine, *arrived, strict=True)})
+        results = work(
+            {name: torch.cat(pieces) for name, *pieces in zip(mine, *arrived, strict=True)}
+        )
         cut = [
-            torch.split(results[name], [_part(shapes[name], rank, sharing.size)[0] for rank in everyone]) for name in mine
+            torch.split(
+                results[name], [_part(shapes[name], rank, sharing.size)[0] for rank in everyone]
+            )
+            for name in mine
         ]
         returned = exchange(
             [[pieces[rank] for pieces in cut] for rank in everyone],
-            [[_part(shapes[name], sharing.rank, sharing.size) for name in owned[rank]] for rank in everyone],
+            [
+                [_part(shapes[name], sharing.rank, sharing.size) for name in owned[rank]]
+                for rank in everyone
+            ],
             like,
             sharing,
         )
-        back = {name: part for rank in everyone for name, part in zip(owned[rank], returned[rank], strict=True)}
+        back = {
+            name: part
+            for rank in everyone
+            for name, part in zip(owned[rank], returned[rank], strict=True)
+        }
         return {name: back[name] for name in parts}
 
 
@@ -72,15 +90,27 @@ def deal(shapes: Mapping[str, tuple[int, int]], size: int) -> list[list[str]]:
 
 
 def exchange(
-    outgoing: list[list[Tensor]], incoming: list[list[tuple[int, int]]], like: Tensor, sharing: ShardGroup
+    outgoing: list[list[Tensor]],
+    incoming: list[list[tuple[int, int]]],
+    like: Tensor,
+    sharing: ShardGroup,
 ) -> list[list[Tensor]]:
-    """Send the r-th list to rank r of the group; get from each the tensors of the shapes announced. One all-to-all."""
+    """Send the r-th list to rank r of the group; get from each the tensors of the shapes announced.
+    One all-to-all."""
     sent = [sum(tensor.numel() for tensor in tensors) for tensors in outgoing]
     got = [sum(rows * columns for rows, columns in shapes) for shapes in incoming]
-    flat = torch.cat([like.new_empty(0), *(tensor.reshape(-1).to(like) for tensors in outgoing for tensor in tensors)])
+    flat = torch.cat(
+        [
+            like.new_empty(0),
+            *(tensor.reshape(-1).to(like) for tensors in outgoing for tensor in tensors),
+        ]
+    )
     buffer = like.new_empty(sum(got))
     dist.all_to_all_single(buffer, flat, got, sent, group=sharing.group)
-    return [unpack(block, shapes) for block, shapes in zip(torch.split(buffer, got), incoming, strict=True)]
+    return [
+        unpack(block, shapes)
+        for block, shapes in zip(torch.split(buffer, got), incoming, strict=True)
+    ]
 
 
 def unpack(flat: Tensor, shapes: list[tuple[int, int]]) -> list[Tensor]:
@@ -96,6 +126,7 @@ def require_row_shard(name: str, parameter: Tensor) -> None:
     if not is_row_shard(parameter):
         layout = list(getattr(parameter, "placements", ())) or "a plain tensor"
         raise ValueError(
-            f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners, found "
-            f"{layout}; prepare the model with fulcrum.training.dist.shard.prepare before the optimizer is built"
+            f"matrix {name!r} must be sharded by rows (FSDP2's default) to be dealt to owners,"
+            f" found {layout}; prepare the model with fulcrum.training.dist.shard.prepare before"
+            " the optimizer is built"
         )

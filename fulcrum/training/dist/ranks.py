@@ -28,7 +28,8 @@ from fulcrum.training.dist.machine import require_device
 MOST_RANKS = 1_000_000
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun's own variable: it holds the store, not rank 0
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # torchrun's own variable: its store may outlive the processes
+# torchrun's own variable: its store may outlive the processes
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
 
 class Launched(NamedTuple):
@@ -73,13 +74,26 @@ def launched(env: Mapping[str, str]) -> Launched | None:
         )
     rank, local, port = (
         _number(name, env[name], least, most)
-        for name, least, most in (("RANK", 0, size - 1), ("LOCAL_RANK", 0, size - 1), ("MASTER_PORT", 1, 65_535))
+        for name, least, most in (
+            ("RANK", 0, size - 1),
+            ("LOCAL_RANK", 0, size - 1),
+            ("MASTER_PORT", 1, 65_535),
+        )
     )
-    return Launched(rank, size, local, env["MASTER_ADDR"], port, env.get(AGENT) == "True", env.get(RESTARTS, "0"))
+    return Launched(
+        rank,
+        size,
+        local,
+        env["MASTER_ADDR"],
+        port,
+        env.get(AGENT) == "True",
+        env.get(RESTARTS, "0"),
+    )
 
 
 def _number(name: str, text: str, least: int, most: int) -> int:
-    """A number that a launcher gives; what is none, or cannot be, is refused before anybody waits for anybody."""
+    """A number that a launcher gives; what is none, or cannot be, is refused before anybody waits
+    for anybody."""
     if not (text.isascii() and text.isdigit() and len(text) < 10) or not least <= int(text) <= most:
         raise BadInput(
             f"{name} is {text!r}, expected a number from {least} to {most}",
@@ -89,7 +103,8 @@ def _number(name: str, text: str, least: int, most: int) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# Signs of life: each process tells the store now and then where it stands, and reads where the others do.
+# Signs of life: each process tells the store now and then where it stands, and reads where the
+# others do.
 #
 # A thread looks at where the training says that it is; the training knows nothing of the thread.
 
@@ -109,7 +124,11 @@ class Standing:
     since: float = field(default_factory=time.monotonic)
 
     def at(self, activity: str, step: int | None = None) -> None:
-        self.activity, self.step, self.since = activity, self.step if step is None else step, time.monotonic()
+        self.activity, self.step, self.since = (
+            activity,
+            self.step if step is None else step,
+            time.monotonic(),
+        )
 
 
 class Sign(NamedTuple):
@@ -128,11 +147,21 @@ class Sign(NamedTuple):
 
 
 class Heartbeat(threading.Thread):
-    """Gives this rank's signs and collects the others'; whoever judges them is another thread, which never waits."""
+    """Gives this rank's signs and collects the others'; whoever judges them is another thread,
+    which never waits."""
 
-    def __init__(self, store: Any, rank: int, size: int, standing: Standing, beat: float = BEAT) -> None:
-        super().__init__(daemon=True, name="heartbeat")  # the store is one of torch.distributed, which names no type
-        self.store, self.rank, self.size, self.standing, self.beat = store, rank, size, standing, beat
+    def __init__(
+        self, store: Any, rank: int, size: int, standing: Standing, beat: float = BEAT
+    ) -> None:
+        # the store is one of torch.distributed, which names no type
+        super().__init__(daemon=True, name="heartbeat")
+        self.store, self.rank, self.size, self.standing, self.beat = (
+            store,
+            rank,
+            size,
+            standing,
+            beat,
+        )
         self.keys = [f"sign/{other}" for other in range(size)]
         self.signs = {other: Sign() for other in range(size)}
         self.main, self.host = threading.main_thread().ident, os.uname().nodename
@@ -141,7 +170,8 @@ class Heartbeat(threading.Thread):
         self.heard_all_again()
 
     def heard_all_again(self) -> None:
-        """Begin to count every silence anew: at the start, and when this process itself was held."""
+        """Begin to count every silence anew: at the start, and when this process itself was
+        held."""
         now = time.monotonic()
         self.exchanged, self.heard = now, dict.fromkeys(range(self.size), now)
 
@@ -161,16 +191,27 @@ class Heartbeat(threading.Thread):
         """This rank's sign; with `ended` the last one."""
         self.count += 1
         here = self.standing
-        sign = Sign(self.count, here.step, here.activity, time.monotonic() - here.since, self.place(), self.host, ended)
+        sign = Sign(
+            self.count,
+            here.step,
+            here.activity,
+            time.monotonic() - here.since,
+            self.place(),
+            self.host,
+            ended,
+        )
         self.store.set(self.keys[self.rank], json.dumps(sign))
 
     def collect(self) -> None:
-        """The newest signs of the others. A key that is not there yet is not asked for: the store would wait for it."""
+        """The newest signs of the others. A key that is not there yet is not asked for: the store
+        would wait for it."""
         others = [rank for rank in range(self.size) if rank != self.rank]
         if not self.store.check([self.keys[rank] for rank in others]):
             others = [rank for rank in others if self.store.check([self.keys[rank]])]
         now = time.monotonic()
-        for rank, text in zip(others, self.store.multi_get([self.keys[rank] for rank in others]), strict=True):
+        for rank, text in zip(
+            others, self.store.multi_get([self.keys[rank] for rank in others]), strict=True
+        ):
             sign = Sign(*json.loads(text))
             if sign != self.signs[rank]:
                 self.signs[rank], self.heard[rank] = sign, now
@@ -199,9 +240,11 @@ class Heartbeat(threading.Thread):
 
 
 # --------------------------------------------------------------------------------------------------
-# The watch over the processes of a run: a rank that is dead, stands still or has failed is named, and all end.
+# The watch over the processes of a run: a rank that is dead, stands still or has failed is named,
+# and all end.
 #
-# The main thread of a rank that waits for another cannot be woken: the watch speaks, and ends the process.
+# The main thread of a rank that waits for another cannot be woken: the watch speaks, and ends the
+# process.
 
 
 SILENT = 20.0  # seconds without a sign after which a rank is lost
@@ -226,7 +269,8 @@ class Watch(threading.Thread):
         self.leaving, self.noticed, self.warned = threading.Event(), -1, False
         self.missed: float | None = None  # since when others are missing
         self.looked = time.monotonic()
-        self.held, self.woken = 0.0, 0.0  # seconds that this process was itself held, and when it woke
+        # seconds that this process was itself held, and when it woke
+        self.held, self.woken = 0.0, 0.0
 
     def run(self) -> None:
         self.looked = time.monotonic()
@@ -234,7 +278,11 @@ class Watch(threading.Thread):
             now = time.monotonic()
             self.look(now)
             lost = self.lost(now, SILENT)
-            failed = {rank: sign for rank, sign in self.failed().items() if now - self.heart.heard[rank] > GRACE}
+            failed = {
+                rank: sign
+                for rank, sign in self.failed().items()
+                if now - self.heart.heard[rank] > GRACE
+            }
             if not lost and not failed:
                 self.missed = None
             elif self.busy(now):
@@ -244,40 +292,60 @@ class Watch(threading.Thread):
             self.notice(now)
 
     def look(self, now: float) -> None:
-        """See whether this process was stopped or starved since the last look: what it did not hear then is no silence."""
+        """See whether this process was stopped or starved since the last look: what it did not hear
+        then is no silence."""
         gap, self.looked = now - self.looked, now
         if gap > HELD:
             self.held, self.woken = gap, now
             self.heart.heard_all_again()
 
     def own_absence(self) -> str:
-        """That this process was held itself, so long that the others gave it up, and shortly before it missed them."""
+        """That this process was held itself, so long that the others gave it up, and shortly before
+        it missed them."""
         long, lately = self.held > SILENT - 2 * BEAT, time.monotonic() - self.woken < SILENT + GRACE
         if not (long and lately) or self.own_failures(self.failed()):
             return ""
         rank, size = self.heart.rank, self.heart.size
-        return f"rank {rank} of {size} was itself held for {self.held:.0f} s, and the others have ended without it"
+        return (
+            f"rank {rank} of {size} was itself held for {self.held:.0f} s, and the others have"
+            " ended without it"
+        )
 
     def lost(self, now: float, silent: float) -> list[int]:
-        """Ranks that give no sign and have not said that they leave; the holder of the store for all, if it is silent."""
+        """Ranks that give no sign and have not said that they leave; the holder of the store for
+        all, if it is silent."""
         heart = self.heart
         if now - heart.exchanged > (min(silent, GRACE) if heart.closed else silent):
             if not self.agent and heart.rank != 0 and heart.signs[0].ended is None:
                 return [0]
-            now = heart.exchanged  # the store is gone, and nobody was heard since: that is no silence
-        late = [rank for rank, heard in heart.heard.items() if now - heard > silent and rank != heart.rank]
+            # the store is gone, and nobody was heard since: that is no silence
+            now = heart.exchanged
+        late = [
+            rank
+            for rank, heard in heart.heard.items()
+            if now - heard > silent and rank != heart.rank
+        ]
         return [rank for rank in late if heart.signs[rank].ended is None]
 
     def failed(self) -> dict[int, Sign]:
-        return {rank: sign for rank, sign in self.heart.signs.items() if sign.ended and rank != self.heart.rank}
+        return {
+            rank: sign
+            for rank, sign in self.heart.signs.items()
+            if sign.ended and rank != self.heart.rank
+        }
 
     @staticmethod
     def own_failures(failed: dict[int, Sign]) -> dict[int, Sign]:
         """Without those that only lost another."""
-        return {rank: sign for rank, sign in failed.items() if not (sign.ended or "").startswith(RankLost.__name__)}
+        return {
+            rank: sign
+            for rank, sign in failed.items()
+            if not (sign.ended or "").startswith(RankLost.__name__)
+        }
 
     def busy(self, now: float) -> bool:
-        """May this rank still finish what it is at? All write a checkpoint; only its end needs no other, and is short."""
+        """May this rank still finish what it is at? All write a checkpoint; only its end needs no
+        other, and is short."""
         self.missed = now if self.missed is None else self.missed
         return self.heart.standing.activity == SAVING and now - self.missed < FINISH
 
@@ -285,11 +353,20 @@ class Watch(threading.Thread):
         """Who is missing, where it was last seen, and what the failed ones said."""
         size, now = self.heart.size, time.monotonic()
         own = self.own_failures(failed)
-        parts = [f"rank {rank} of {size} on {sign.host} has failed: {sign.ended}" for rank, sign in own.items()]
+        parts = [
+            f"rank {rank} of {size} on {sign.host} has failed: {sign.ended}"
+            for rank, sign in own.items()
+        ]
         for rank in lost:
             sign, silent = self.heart.signs[rank], now - self.heart.heard[rank]
-            seen = f"it was last seen on {sign.host} {sign}" if sign.number else "it was never heard of"
-            parts.append(f"rank {rank} of {size} has given no sign of life for {silent:.0f} s; {seen}")
+            seen = (
+                f"it was last seen on {sign.host} {sign}"
+                if sign.number
+                else "it was never heard of"
+            )
+            parts.append(
+                f"rank {rank} of {size} has given no sign of life for {silent:.0f} s; {seen}"
+            )
         more = [f"{len(parts) - NAMED} more"] if len(parts) > NAMED else []
         return "; ".join([*parts[:NAMED], *more])
 
@@ -302,13 +379,19 @@ class Watch(threading.Thread):
         """Say once who is missing while this rank finishes what it is at."""
         if not self.warned and self.speaker(lost):
             words = self.words(lost, failed) or "another process of the run has left"
-            print(f"{words}; the run ends, if {SAVING} is not done in {FINISH:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{words}; the run ends, if {SAVING} is not done in {FINISH:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
         self.warned = True
 
     def end(self, lost: list[int], failed: dict[int, Sign]) -> None:
         lost = lost or self.lost(time.monotonic(), QUIET)
         held = self.own_absence()
-        words = held or self.words(lost, failed) or "the processes of the run have left this one behind"
+        words = (
+            held or self.words(lost, failed) or "the processes of the run have left this one behind"
+        )
         if held or self.speaker(lost):
             why = OWN_ABSENCE if held else "was it stopped, or killed for memory?"
             print(f"error: {words}\n  {why} {AGAIN}", file=sys.stderr, flush=True)
@@ -317,9 +400,14 @@ class Watch(threading.Thread):
         os._exit(RankLost.exit_code)
 
     def notice(self, now: float) -> None:
-        """A step that takes much longer than a rank may be silent: say once who is where. The ranks are alive."""
+        """A step that takes much longer than a rank may be silent: say once who is where. The ranks
+        are alive."""
         standing, signs = self.heart.standing, self.heart.signs
-        if standing.activity != TRAINING or standing.step in (0, self.noticed) or now - standing.since < SLOW:
+        if (
+            standing.activity != TRAINING
+            or standing.step in (0, self.noticed)
+            or now - standing.since < SLOW
+        ):
             return
         self.noticed = standing.step
         if not self.speaker(()):
@@ -329,14 +417,16 @@ class Watch(threading.Thread):
         where = [f"rank {rank} is {sign}" for rank, sign in places.items()]
         more = f"; {len(where) - 2 * NAMED} more" if len(where) > 2 * NAMED else ""
         print(
-            f"no step for {now - standing.since:.0f} s, all ranks are alive: {'; '.join(where[: 2 * NAMED])}{more}. "
-            f"The run ends when one has waited {self.timeout:.0f} s for another (--timeout)",
+            f"no step for {now - standing.since:.0f} s, all ranks are alive:"
+            f" {'; '.join(where[: 2 * NAMED])}{more}. The run ends when one has waited"
+            f" {self.timeout:.0f} s for another (--timeout)",
             file=sys.stderr,
             flush=True,
         )
 
     def explained(self, error: BaseException) -> RankLost:
-        """In the main thread, which has missed another rank: who it was. A launcher's SIGTERM must not hide it."""
+        """In the main thread, which has missed another rank: who it was. A launcher's SIGTERM must
+        not hide it."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process is ending
         self.look(time.monotonic())
@@ -354,10 +444,18 @@ class Watch(threading.Thread):
             time.sleep(LOOK)
         here, size, signs = self.heart.rank, self.heart.size, self.heart.signs
         alive = [
-            f"rank {rank} is alive {signs[rank]}" for rank in range(size) if rank != here and signs[rank].ended is None
+            f"rank {rank} is alive {signs[rank]}"
+            for rank in range(size)
+            if rank != here and signs[rank].ended is None
         ]
-        words = self.words(lost, self.failed()) or "; ".join(alive[:NAMED]) or "all others have left"
-        what = error.message if isinstance(error, RankLost) else f"rank {here} of {size} lost another process of the run"
+        words = (
+            self.words(lost, self.failed()) or "; ".join(alive[:NAMED]) or "all others have left"
+        )
+        what = (
+            error.message
+            if isinstance(error, RankLost)
+            else f"rank {here} of {size} lost another process of the run"
+        )
         raised = RankLost(
             f"{what}: {words}",
             f"was it stopped, or killed for memory? {AGAIN} ({first_line(error)})",
@@ -366,7 +464,8 @@ class Watch(threading.Thread):
         return raised
 
     def tell(self, error: BaseException | None) -> str:
-        """Tell the others how this process ends; in words if it ends by an error that is its own."""
+        """Tell the others how this process ends; in words if it ends by an error that is its
+        own."""
         self.leaving.set()
         well = error is None or getattr(error, "together", False)
         ended = "" if well else f"{type(error).__name__}: {first_line(error)}"
@@ -374,26 +473,39 @@ class Watch(threading.Thread):
         return ended
 
     def close(self, error: BaseException | None, patience: float = 4.0) -> None:
-        """Leave: tell how. Who holds the store waits until the others have read that, or have left themselves; who fails
-        looks whether all others fail in the same way, and if not, it has an error of its own."""
+        """Leave: tell how. Who holds the store waits until the others have read that, or have left
+        themselves; who fails looks whether all others fail in the same way, and if not, it has an
+        error of its own."""
         ended = self.tell(error)
-        own = error if isinstance(error, FulcrumError) and ended and not isinstance(error, RankLost) else None
+        own = (
+            error
+            if isinstance(error, FulcrumError) and ended and not isinstance(error, RankLost)
+            else None
+        )
         holds = self.heart.rank == 0 and not self.agent
-        signs, deadline = self.heart.signs, time.monotonic() + (patience if holds else SAME if own else 0.0)
+        signs, deadline = (
+            self.heart.signs,
+            time.monotonic() + (patience if holds else SAME if own else 0.0),
+        )
         while not self.heart.closed and time.monotonic() < deadline:
             try:
                 self.heart.collect()
             except RuntimeError:
                 return
-            if all(sign.ended is not None for rank, sign in signs.items() if rank != self.heart.rank):
+            if all(
+                sign.ended is not None for rank, sign in signs.items() if rank != self.heart.rank
+            ):
                 break
             time.sleep(0.05)
-        if own and any(sign.ended != ended[:LONGEST] for rank, sign in signs.items() if rank != self.heart.rank):
+        if own and any(
+            sign.ended != ended[:LONGEST] for rank, sign in signs.items() if rank != self.heart.rank
+        ):
             own.rank = self.heart.rank
 
 
 # --------------------------------------------------------------------------------------------------
-# Joining: the processes of a run find each other within a time, and learn who is missing, or failed before it came.
+# Joining: the processes of a run find each other within a time, and learn who is missing, or failed
+# before it came.
 
 
 TCPStore, PrefixStore = dist.TCPStore, dist.PrefixStore  # type: ignore[attr-defined]  # public, and not in its __all__
@@ -404,7 +516,8 @@ MAX_RANKS_NAMED = 8  # ranks that one message names
 
 
 class Groups:
-    """How many groups this process has begun to join, also in vain: each has a part of the store for itself."""
+    """How many groups this process has begun to join, also in vain: each has a part of the store
+    for itself."""
 
     begun = 0
 
@@ -415,13 +528,18 @@ class Groups:
 
 
 def open_store(here: Launched, limit: float) -> Any:
-    """A connection to the store, which rank 0 opens if torchrun does not hold it; an error with words within `limit`."""
+    """A connection to the store, which rank 0 opens if torchrun does not hold it; an error with
+    words within `limit`."""
     wait = timedelta(seconds=limit)
     if here.holds_store:
         return _within(
             limit,
-            lambda: TCPStore(here.host, here.port, None, True, wait, wait_for_workers=False, multi_tenant=True),
-            lambda: could_not(here, f"it does not reach itself at {here.place} within {limit:g} s", _ports(here)),
+            lambda: TCPStore(
+                here.host, here.port, None, True, wait, wait_for_workers=False, multi_tenant=True
+            ),
+            lambda: could_not(
+                here, f"it does not reach itself at {here.place} within {limit:g} s", _ports(here)
+            ),
         )
     _reach(here, limit)
     return connection(here, limit)
@@ -432,12 +550,15 @@ def connection(here: Launched, limit: float) -> Any:
     silent = min(SILENT, limit)
     store = _within(
         silent,
-        lambda: TCPStore(here.host, here.port, None, False, timedelta(seconds=silent), wait_for_workers=False),
+        lambda: TCPStore(
+            here.host, here.port, None, False, timedelta(seconds=silent), wait_for_workers=False
+        ),
         lambda: could_not(
             here,
-            f"something listens at {here.place} and has not answered for {silent:g} s: another program has the port, or "
-            "rank 0, which answers there, is stopped",
-            f"give all ranks another MASTER_PORT, or end what has this one: ss -ltnp 'sport = :{here.port}' on {here.host}",
+            f"something listens at {here.place} and has not answered for {silent:g} s: another"
+            " program has the port, or rank 0, which answers there, is stopped",
+            "give all ranks another MASTER_PORT, or end what has this one: ss -ltnp 'sport ="
+            f" :{here.port}' on {here.host}",
         ),
     )
     store.set_timeout(timedelta(seconds=limit))
@@ -446,17 +567,22 @@ def connection(here: Launched, limit: float) -> Any:
 
 def could_not(here: Launched, why: str, hint: str, kind: type[RunFailed] = RunFailed) -> RunFailed:
     error = kind(f"{here} could not join the others: {why}", hint)
-    if here.rank == 1:  # where rank 0 lives, which may not be there to say so; elsewhere the first of each machine does
+    # where rank 0 lives, which may not be there to say so; elsewhere the first of each machine does
+    if here.rank == 1:
         error.rank = here.rank
     return error
 
 
 def _ports(here: Launched) -> str:
-    return f"all ranks must be started, and reach {here.place}; a port that is taken needs another MASTER_PORT"
+    return (
+        f"all ranks must be started, and reach {here.place}; a port that is taken needs another"
+        " MASTER_PORT"
+    )
 
 
 def _reach(here: Launched, limit: float) -> None:
-    """Wait until somebody listens: rank 0 may still be starting. By Python's sockets: Ctrl-C does not end torch's."""
+    """Wait until somebody listens: rank 0 may still be starting. By Python's sockets: Ctrl-C does
+    not end torch's."""
     begun, noticed = time.monotonic(), False
     while True:
         try:
@@ -467,17 +593,27 @@ def _reach(here: Launched, limit: float) -> None:
             refused = isinstance(error, ConnectionRefusedError)
             if waited + TRY > limit:
                 who = "so rank 0 has not come" if refused else "which is where rank 0 should be"
-                why = f"nobody listens at {here.place} ({error.strerror or error}), {who}; it waited {waited:.0f} s"
-                hint = f"look at the log of rank 0, it may have failed as it started; {_ports(here)}"
+                why = (
+                    f"nobody listens at {here.place} ({error.strerror or error}), {who}; it waited"
+                    f" {waited:.0f} s"
+                )
+                hint = (
+                    f"look at the log of rank 0, it may have failed as it started; {_ports(here)}"
+                )
                 raise could_not(here, why, hint, RankLost if refused else RunFailed) from error
             if waited > SLOW and not noticed and (here.local == 0 or here.rank == 1):
                 noticed = True
-                _tell(f"{here} waits for rank 0: nobody listens at {here.place} ({error.strerror or error})", limit)
+                _tell(
+                    f"{here} waits for rank 0: nobody listens at {here.place}"
+                    f" ({error.strerror or error})",
+                    limit,
+                )
         time.sleep(TRY)
 
 
 def _within(limit: float, make: Callable[[], Any], late: Callable[[], FulcrumError]) -> Any:
-    """What `make` makes in a thread, which is left behind when it takes too long: torch waits for an answer for ever."""
+    """What `make` makes in a thread, which is left behind when it takes too long: torch waits for
+    an answer for ever."""
     made: list[Any] = []
 
     def act() -> None:
@@ -501,30 +637,43 @@ def _tell(text: str, limit: float) -> None:
 
 
 def meet(here: Launched, heart: Heartbeat, watch: Watch, limit: float) -> None:
-    """Wait until every rank has given a sign. Who has failed, fell silent or expects another number is named."""
+    """Wait until every rank has given a sign. Who has failed, fell silent or expects another number
+    is named."""
     begun, noticed = time.monotonic(), False
     heart.beat = min(BEAT, 0.1 + 0.02 * here.size)  # many ask a store that one process holds
     while True:
         now = time.monotonic()
         watch.look(now)
         require_one_size(here, heart.sizes)
-        missing = [rank for rank, sign in heart.signs.items() if not sign.number and rank != here.rank]
+        missing = [
+            rank for rank, sign in heart.signs.items() if not sign.number and rank != here.rank
+        ]
         failed = watch.failed()
-        mute = heart.closed or now - heart.exchanged > SILENT  # the store, which rank 0 holds: it has come then
-        lost = [rank for rank in watch.lost(now, SILENT) if rank not in missing or (rank == 0 and mute)]
+        # the store, which rank 0 holds: it has come then
+        mute = heart.closed or now - heart.exchanged > SILENT
+        lost = [
+            rank for rank in watch.lost(now, SILENT) if rank not in missing or (rank == 0 and mute)
+        ]
         if lost or failed:
-            words = watch.words(lost, failed) or "the others have left: one of them had lost another"
-            raise _lost(here, f"{here} was joining the others: {words}", f"nothing was trained; {AGAIN}", {*lost, *failed})
+            words = (
+                watch.words(lost, failed) or "the others have left: one of them had lost another"
+            )
+            raise _lost(
+                here,
+                f"{here} was joining the others: {words}",
+                f"nothing was trained; {AGAIN}",
+                {*lost, *failed},
+            )
         if not missing and len(heart.sizes) >= here.size:
             heart.beat = BEAT
             return
         if now - begun > limit:
             raise _lost(
                 here,
-                f"{here} could not join the others: it waited {limit:g} s for {ranks(missing)}, and "
-                f"{ranks(rank for rank in heart.signs if rank not in missing)} had come",
-                "look at the log of who is missing: it was not started, failed before it could say so, or does not reach "
-                f"{here.place}; --timeout waits longer",
+                f"{here} could not join the others: it waited {limit:g} s for {ranks(missing)}, and"
+                f" {ranks(rank for rank in heart.signs if rank not in missing)} had come",
+                "look at the log of who is missing: it was not started, failed before it could say"
+                f" so, or does not reach {here.place}; --timeout waits longer",
                 missing,
             )
         if now - begun > SLOW and not noticed:
@@ -535,7 +684,8 @@ def meet(here: Launched, heart: Heartbeat, watch: Watch, limit: float) -> None:
 
 
 def linger(begun: float) -> float:
-    """Seconds that the holder of the store stays when joining has failed: for those that are still on their way."""
+    """Seconds that the holder of the store stays when joining has failed: for those that are still
+    on their way."""
     return LINGER if time.monotonic() - begun < SILENT else JOIN_POLL_SECONDS
 
 
@@ -549,7 +699,10 @@ def require_one_size(here: Launched, sizes: dict[int, int]) -> None:
     """All ranks must have been told the same number of processes."""
     if len({*sizes.values(), here.size}) == 1:
         return
-    said = {size: [rank for rank, one in sizes.items() if one == size] for size in sorted({*sizes.values()})}
+    said = {
+        size: [rank for rank, one in sizes.items() if one == size]
+        for size in sorted({*sizes.values()})
+    }
     raise BadInput(
         "the processes of the run do not agree on how many they are: "
         + "; ".join(f"WORLD_SIZE is {size} for {ranks(who)}" for size, who in said.items()),
@@ -560,11 +713,15 @@ def require_one_size(here: Launched, sizes: dict[int, int]) -> None:
 def ranks(numbers: Iterable[int]) -> str:
     known = sorted(numbers)
     more = f" and {len(known) - MAX_RANKS_NAMED} more" if len(known) > MAX_RANKS_NAMED else ""
-    return f"rank{'s' * (len(known) != 1)} {', '.join(map(str, known[:MAX_RANKS_NAMED])) or 'none'}{more}"
+    return (
+        f"rank{'s' * (len(known) != 1)}"
+        f" {', '.join(map(str, known[:MAX_RANKS_NAMED])) or 'none'}{more}"
+    )
 
 
 def failed_to_join(here: Launched, error: BaseException) -> RunFailed:
-    """What torch says of a port that is taken, an address that is not this machine's, and its like."""
+    """What torch says of a port that is taken, an address that is not this machine's, and its
+    like."""
     return could_not(here, first_line(error), _ports(here))
 
 
@@ -579,7 +736,8 @@ SETTLE = 0.2  # seconds in which gloo's threads let go of what was exchanged las
 
 @dataclass(frozen=True)
 class Ranks:
-    """The processes of a run as one of them sees them: which it is, of how many. One alone needs no process group."""
+    """The processes of a run as one of them sees them: which it is, of how many. One alone needs no
+    process group."""
 
     rank: int = 0
     size: int = 1
@@ -596,7 +754,8 @@ class Ranks:
         return self.rank == 0
 
     def rows(self, total: int) -> slice:
-        """This rank's rows of a global batch; equal shares, so that the mean of means is the global mean."""
+        """This rank's rows of a global batch; equal shares, so that the mean of means is the global
+        mean."""
         if total % self.size:
             raise BadInput(
                 f"a batch of {total} rows cannot be dealt evenly to {self.size} processes",
@@ -606,23 +765,28 @@ class Ranks:
         return slice(self.rank * share, (self.rank + 1) * share)
 
     def barrier(self, what: str) -> None:
-        """Wait until every rank has come here; `what` names the place in the error of a rank that waits in vain."""
+        """Wait until every rank has come here; `what` names the place in the error of a rank that
+        waits in vain."""
         if self.size == 1:
             return
         begun, activity = time.monotonic(), self.standing.activity
         self.standing.at(f"waiting at {what!r}")
         try:
-            dist.monitored_barrier(self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True)
+            dist.monitored_barrier(
+                self._gloo, timeout=timedelta(seconds=self.timeout), wait_all_ranks=True
+            )
             self.standing.at(activity)
         except RuntimeError as error:
             raise RankLost(
-                f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at {what!r} in vain: {error}",
+                f"rank {self.rank} of {self.size} waited {time.monotonic() - begun:.0f} s at"
+                f" {what!r} in vain: {error}",
                 "look at the log of the rank that did not come; it failed or hangs elsewhere",
             ) from error
 
     @property
     def of_hosts(self) -> dist.ProcessGroup | None:
-        """The group that exchanges what lies in the hosts' memory, whatever the device is; None is the group of all."""
+        """The group that exchanges what lies in the hosts' memory, whatever the device is; None is
+        the group of all."""
         return self._gloo
 
     @contextmanager
@@ -660,13 +824,16 @@ ALONE = Ranks()  # the only process there is
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """A DTensor, known by its `placements`: importing the class costs a second that one process can save."""
+    """A DTensor, known by its `placements`: importing the class costs a second that one process can
+    save."""
     return hasattr(tensor, "placements")
 
 
 def is_loss(error: BaseException | None) -> bool:
     """Does this error tell of another process that is gone?"""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
 
 
 def _tells_of_loss(error: BaseException) -> bool:
@@ -674,15 +841,21 @@ def _tells_of_loss(error: BaseException) -> bool:
 
 
 @contextmanager
-def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] | None = None) -> Iterator[Ranks]:
-    """Join the processes that torchrun describes in the environment, or be alone; leave them cleanly at the end.
+def start(
+    device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] | None = None
+) -> Iterator[Ranks]:
+    """Join the processes that torchrun describes in the environment, or be alone; leave them
+    cleanly at the end.
 
     Many processes are watched: see `fulcrum/training/dist/ranks.py`.
     """
     here = launched(os.environ if env is None else env)
     require_device(device, 1 if here is None or device == "cpu" else here.local + 1)
     if here is None:
-        yield Ranks(device=torch.device(device, 0) if device == "cuda" else torch.device(device), timeout=timeout)
+        yield Ranks(
+            device=torch.device(device, 0) if device == "cuda" else torch.device(device),
+            timeout=timeout,
+        )
         return
     where = torch.device(device)
     if device == "cuda":
@@ -691,9 +864,11 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
     group, joining, ended, begun = Groups.next(here), True, None, time.monotonic()
     try:
         held = open_store(here, timeout)
-        # The heartbeat's own connection: a wait of the main thread would hold up every other use of the first one.
+        # The heartbeat's own connection: a wait of the main thread would hold up every other use of
+        # the first one.
         own = connection(here, timeout)
-    except (RuntimeError, ValueError) as error:  # DistStoreError, DistNetworkError are RuntimeErrors
+    # DistStoreError, DistNetworkError are RuntimeErrors
+    except (RuntimeError, ValueError) as error:
         raise failed_to_join(here, error) from error
     store, standing = PrefixStore(group, held), Standing()
     heart = Heartbeat(PrefixStore(group, own), here.rank, here.size, standing)
@@ -704,13 +879,18 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
         watch.start()
         _join(device, here, PrefixStore("group", store), timeout)
         joining = False
-        # Only gloo can tell which rank is missing at a barrier, and takes what is on hosts: NCCL worlds get it besides.
+        # Only gloo can tell which rank is missing at a barrier, and takes what is on hosts: NCCL
+        # worlds get it besides.
         wait = timedelta(seconds=timeout)
         gloo = dist.new_group(backend="gloo", timeout=wait) if device == "cuda" else None
         yield Ranks(here.rank, here.size, where, timeout, gloo, store, standing=standing)
     except BaseException as error:
         # A loss that `meet` found is told in words already.
-        ended = watch.explained(error) if _tells_of_loss(error) and not (joining and isinstance(error, RankLost)) else error
+        ended = (
+            watch.explained(error)
+            if _tells_of_loss(error) and not (joining and isinstance(error, RankLost))
+            else error
+        )
         if ended is error:
             raise
         raise ended from error
@@ -722,9 +902,10 @@ def start(device: str = "cpu", timeout: float = TIMEOUT, env: Mapping[str, str] 
 
 
 def _leave(watch: Watch, ended: BaseException | None, device: str) -> None:
-    """Give up the process group. Under NCCL that waits for the others, who wait for this one if it has failed: it says so
-    first, and breaks off what is under way. Gloo's threads need Python to let go of the tensors of the last exchange: one
-    that comes to it when Python has begun to end aborts the process."""
+    """Give up the process group. Under NCCL that waits for the others, who wait for this one if it
+    has failed: it says so first, and breaks off what is under way. Gloo's threads need Python to
+    let go of the tensors of the last exchange: one that comes to it when Python has begun to end
+    aborts the process."""
     if not dist.is_initialized():
         return
     if device == "cuda" and ended is not None and watch.tell(ended):

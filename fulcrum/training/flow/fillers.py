@@ -29,7 +29,8 @@ Deviation = Annotated[float, Within("[0.001, 100]")]  # of what the denoiser see
 
 
 def data_deviation(run: RunSpec, given: float | None) -> float | None:
-    """The spread of what the denoiser sees: as it was given, else as it was measured. None: nobody has measured it."""
+    """The spread of what the denoiser sees: as it was given, else as it was measured. None: nobody
+    has measured it."""
     return given if given is not None else run.encode.codec.deviation(run.data.source)
 
 
@@ -38,8 +39,10 @@ def known_deviation(run: RunSpec, given: float | None) -> float:
     deviation = data_deviation(run, given)
     if deviation is None:
         raise BadInput(
-            f"nobody has measured the deviation of what {run.encode.codec.kind} gives of these pictures",
-            "give it: sigma_data, about 1 for normalised latents and 0.4 to 0.6 for pixels in [-1, 1]",
+            f"nobody has measured the deviation of what {run.encode.codec.kind} gives of these"
+            " pictures",
+            "give it: sigma_data, about 1 for normalised latents and 0.4 to 0.6 for pixels in"
+            " [-1, 1]",
         )
     return deviation
 
@@ -57,7 +60,8 @@ class ShiftedTimes(slots.TimeFiller):
 
 
 class LogitNormal(ShiftedTimes):
-    """Most times from sigmoid(N(mean, deviation)), shifted; a share uniform, so that both ends are seen."""
+    """Most times from sigmoid(N(mean, deviation)), shifted; a share uniform, so that both ends are
+    seen."""
 
     kind = "logit_normal"
     uniform_share: Share = 0.1
@@ -84,8 +88,9 @@ class UniformTime(ShiftedTimes):
 class EDMNoise(slots.TimeFiller):
     """EDM's noise law: ln sigma is normal.  arXiv:2206.00364
 
-    Its sigma is that of data with a deviation of 0.5. What a noise level means is its ratio to the data, so with data of
-    deviation s and noise of scale n: n t / (1 - t) = sigma s / 0.5, and t is the sigmoid of a normal number.
+    Its sigma is that of data with a deviation of 0.5. What a noise level means is its ratio to the
+    data, so with data of deviation s and noise of scale n: n t / (1 - t) = sigma s / 0.5, and t is
+    the sigmoid of a normal number.
     """
 
     kind = "edm_noise"
@@ -97,7 +102,11 @@ class EDMNoise(slots.TimeFiller):
         from fulcrum.training.flow.flow import LogitNormalTime
 
         run: RunSpec = ctx.run
-        mean = self.mean + log(known_deviation(run, self.sigma_data) / EDM_SIGMA_DATA) - log(run.flow.noise_scale)
+        mean = (
+            self.mean
+            + log(known_deviation(run, self.sigma_data) / EDM_SIGMA_DATA)
+            - log(run.flow.noise_scale)
+        )
         return LogitNormalTime(uniform_share=0.0, k=1.0, mean=mean, deviation=self.deviation)
 
 
@@ -129,7 +138,9 @@ class Preconditioned(slots.PredictFiller):
     def build(self, ctx: Any) -> "Predict":
         from fulcrum.training.flow.flow import PreconditionedPrediction
 
-        return PreconditionedPrediction(known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale)
+        return PreconditionedPrediction(
+            known_deviation(ctx.run, self.sigma_data), ctx.run.flow.noise_scale
+        )
 
 
 class EvenWeight(slots.WeightFiller):
@@ -188,7 +199,10 @@ class RoutedGuide(slots.GuideFiller):
         tokens = run.tokens
         if route_of(run).kept(tokens) < tokens:
             return None
-        return "no block of the model was trained to see fewer tokens: model.route drops none; add tread or sprint"
+        return (
+            "no block of the model was trained to see fewer tokens: model.route drops none; add"
+            " tread or sprint"
+        )
 
     def build(self, ctx: Any) -> "Guide":
         _require(self, ctx.run)
@@ -206,7 +220,10 @@ class PathDropGuide(slots.GuideFiller):
     def missing(self, run: RunSpec) -> str | None:
         """What this run's model lacks, in words."""
         if not route_of(run).fuses:
-            return "the model has no path around its middle blocks: model.route fuses nothing; add sprint"
+            return (
+                "the model has no path around its middle blocks: model.route fuses nothing; add"
+                " sprint"
+            )
         if not any(getattr(phase.run.model.route, "path_drop", 0.0) for phase in phases(run)):
             return "the short path is never trained alone: model.route.path_drop is 0"
         return None
@@ -219,14 +236,17 @@ class PathDropGuide(slots.GuideFiller):
 
 
 class CorrectedCFG(slots.GuideFiller):
-    """Classifier-free guidance on a model that learned with a contrastive term, whose stretch of the velocity is undone."""
+    """Classifier-free guidance on a model that learned with a contrastive term, whose stretch of
+    the velocity is undone."""
 
     kind = "corrected_cfg"
     scale: Guidance
-    weight: Fraction | None = None  # lambda; none: that of the run's contrastive term, against flow matching's
+    #: lambda; none: that of the run's contrastive term, against flow matching's
+    weight: Fraction | None = None
 
     def stretch(self, run: RunSpec) -> float | None:
-        """How much the run's contrastive term weighs at its end for each unit of flow matching; None: there is none."""
+        """How much the run's contrastive term weighs at its end for each unit of flow matching;
+        None: there is none."""
         weights = {term.kind: term.weight for term in phases(run)[-1].run.terms}
         contrastive, flow = weights.get("contrastive"), weights.get("flow_matching")
         return contrastive / flow if contrastive and flow else None
@@ -235,14 +255,18 @@ class CorrectedCFG(slots.GuideFiller):
         """What this run lacks, in words."""
         if self.stretch(run) is None:
             return (
-                "no term of the loss is contrastive when the run ends, so there is nothing to correct: add contrastive_flow"
-                " to its end"
+                "no term of the loss is contrastive when the run ends, so there is nothing to"
+                " correct: add contrastive_flow to its end"
             )
         if run.encode.codec.trained:
-            return "the mean of the latents moves while their codec is trained, and it is needed to draw"
+            return (
+                "the mean of the latents moves while their codec is trained, and it is needed to"
+                " draw"
+            )
         if run.data.source.glimpse(run.data.size, 1) is None:
             return (
-                f"the mean of the training pictures is needed, and '{run.data.source.kind}' cannot be looked at by itself"
+                f"the mean of the training pictures is needed, and '{run.data.source.kind}' cannot"
+                " be looked at by itself"
             )
         return None
 
@@ -268,7 +292,10 @@ def _mean_latent(source: slots.SourceFiller, codec: slots.CodecFiller, size: int
 
 def _require(guide: RoutedGuide | PathDropGuide | CorrectedCFG, run: RunSpec) -> None:
     if reason := guide.missing(run):
-        raise BadInput(f"sample.guide={guide.kind} cannot draw with this run: {reason}", "draw with sample.guide=cfg")
+        raise BadInput(
+            f"sample.guide={guide.kind} cannot draw with this run: {reason}",
+            "draw with sample.guide=cfg",
+        )
 
 
 FILLERS = (

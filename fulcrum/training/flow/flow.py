@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 # --------------------------------------------------------------------------------------------------
-# The straight path between data and noise, and the one convention of time: t = 0 is data, t = 1 is noise.
+# The straight path between data and noise, and the one convention of time: t = 0 is data, t = 1 is
+# noise.
 #
 # B batch, C channels, h, w latent rows and columns.
 
@@ -28,7 +29,8 @@ def shift(t: Tensor, k: float) -> Tensor:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the network's output means: the only place that turns a prediction into a velocity or a picture.
+# What the network's output means: the only place that turns a prediction into a velocity or a
+# picture.
 #
 # B batch, C channels, h, w latent rows and columns; every tensor but t is (B, C, h, w).
 
@@ -64,7 +66,8 @@ class VelocityPrediction:
 
 
 class CleanPrediction:
-    """The output is x0; v = (x_t - x) / max(t, floor). Works where the patch is wider than the network."""
+    """The output is x0; v = (x_t - x) / max(t, floor). Works where the patch is wider than the
+    network."""
 
     def __init__(self, floor: float) -> None:
         self.floor = floor
@@ -83,15 +86,18 @@ class CleanPrediction:
 
 
 class PreconditionedPrediction:
-    """The output is EDM's F: of unit variance at every noise level, and so is what the network sees.  arXiv:2206.00364
+    """The output is EDM's F: of unit variance at every noise level, and so is what the network
+    sees.  arXiv:2206.00364
 
-    Our path is EDM's with sigma = n t / (1 - t) and x = x_t / (1 - t); s is the spread of the data, n that of eps.
-    With den = n^2 t^2 + s^2 (1 - t)^2 its c_in, c_skip, c_out (its table 1) lose the pole at t = 1:
+    Our path is EDM's with sigma = n t / (1 - t) and x = x_t / (1 - t); s is the spread of the data,
+    n that of eps. With den = n^2 t^2 + s^2 (1 - t)^2 its c_in, c_skip, c_out (its table 1) lose the
+    pole at t = 1:
 
         c_in x = x_t / sqrt(den)      x0 = s^2 (1 - t) / den x_t + n s t / sqrt(den) F
         v = (x_t - x0) / t = (n^2 t - s^2 (1 - t)) / den x_t - n s / sqrt(den) F
 
-    c_noise is t itself: the sinusoids read it. The loss stays on v; how a time counts is `flow.weight`'s decision.
+    c_noise is t itself: the sinusoids read it. The loss stays on v; how a time counts is
+    `flow.weight`'s decision.
     """
 
     def __init__(self, sigma_data: float, noise_scale: float = 1.0) -> None:
@@ -127,9 +133,12 @@ EARLIEST = 0.001  # uniform times start here: the published setting
 
 
 class LogitNormalTime:
-    """u in (0, 1) -> t in (0, 1]: one uniform number decides both the mixture's part and the time in it."""
+    """u in (0, 1) -> t in (0, 1]: one uniform number decides both the mixture's part and the time
+    in it."""
 
-    def __init__(self, uniform_share: float, k: float, mean: float = 0.0, deviation: float = 1.0) -> None:
+    def __init__(
+        self, uniform_share: float, k: float, mean: float = 0.0, deviation: float = 1.0
+    ) -> None:
         self.uniform_share, self.k = uniform_share, k
         self.mean, self.deviation = mean, deviation  # of the normal number whose sigmoid is a time
 
@@ -139,7 +148,9 @@ class LogitNormalTime:
         if share >= 1:
             return uniform
         rest = ((u - share) / (1 - share)).clamp(1e-6, 1 - 1e-6)
-        normal = shift(torch.sigmoid(self.mean + self.deviation * torch.special.ndtri(rest)), self.k)
+        normal = shift(
+            torch.sigmoid(self.mean + self.deviation * torch.special.ndtri(rest)), self.k
+        )
         return torch.where(u < share, uniform, normal)
 
 
@@ -160,7 +171,8 @@ def even(t: Tensor) -> Tensor:
 class MinSNRWeight:
     """min(SNR, gamma) on the error of x0, which is t times the error of v.  arXiv:2303.09556
 
-    With noise of scale n the ratio is SNR = (1 - t)^2 / (n t)^2, so the weight on v is min((1 - t)^2 / n^2, gamma t^2).
+    With noise of scale n the ratio is SNR = (1 - t)^2 / (n t)^2, so the weight on v is min((1 -
+    t)^2 / n^2, gamma t^2).
     """
 
     def __init__(self, gamma: float, noise_scale: float = 1.0) -> None:
@@ -171,10 +183,11 @@ class MinSNRWeight:
 
 
 class EDMWeight:
-    """EDM's weight (sigma^2 + s^2) / (sigma s)^2 on the error of x0, table 1 of arXiv:2206.00364, for our path.
+    """EDM's weight (sigma^2 + s^2) / (sigma s)^2 on the error of x0, table 1 of arXiv:2206.00364,
+    for our path.
 
-    With sigma = n t / (1 - t), and the error of x0 t times that of v, it is t^2 / s^2 + (1 - t)^2 / n^2 on v: the error of
-    EDM's network output counts the same at every time.
+    With sigma = n t / (1 - t), and the error of x0 t times that of v, it is t^2 / s^2 + (1 - t)^2 /
+    n^2 on v: the error of EDM's network output counts the same at every time.
     """
 
     def __init__(self, sigma_data: float, noise_scale: float = 1.0) -> None:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from fulcrum.training.flow.flow import Predict, mix, shift
 
 # --------------------------------------------------------------------------------------------------
-# Sampling: steps on the shifted grid from noise to data, of Euler or through the midpoint; every image has its own seed.
+# Sampling: steps on the shifted grid from noise to data, of Euler or through the midpoint; every
+# image has its own seed.
 #
 # B batch, M steps.
 
@@ -21,7 +22,9 @@ def grid(steps: int, k: float) -> Tensor:
 
 
 @torch.no_grad()
-def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float) -> Tensor:
+def euler(
+    velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float
+) -> Tensor:
     """x_{i+1} = x_i + (tau_{i+1} - tau_i) v(x_i, tau_i)."""
     x, times = noise, grid(steps, k).to(noise.device)
     for now, after in zip(times[:-1], times[1:], strict=True):
@@ -30,8 +33,11 @@ def euler(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: in
 
 
 @torch.no_grad()
-def midpoint(velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float) -> Tensor:
-    """x_{i+1} = x_i + d v(x_i + d/2 v(x_i, tau_i), tau_i + d/2), d = tau_{i+1} - tau_i: second order, two passes a step.
+def midpoint(
+    velocity: Callable[[Tensor, Tensor], Tensor], noise: Tensor, steps: int, k: float
+) -> Tensor:
+    """x_{i+1} = x_i + d v(x_i + d/2 v(x_i, tau_i), tau_i + d/2), d = tau_{i+1} - tau_i: second
+    order, two passes a step.
 
     Unlike Heun's it never asks for t = 0, which hardly any training shows a denoiser.
     """
@@ -46,7 +52,8 @@ SOLVERS = {"euler": euler, "midpoint": midpoint}
 
 
 # --------------------------------------------------------------------------------------------------
-# Guidance: away from a weaker prediction. A guide asks the denoiser for velocities and combines them.
+# Guidance: away from a weaker prediction. A guide asks the denoiser for velocities and combines
+# them.
 #
 # B batch, C channels, h, w latent rows and columns. Every guide is  v = v_weak + w (v_strong - v_weak)  and w = 1 asks once.
 
@@ -60,8 +67,8 @@ class Denoise(Protocol):
     def __call__(self, x_t: Tensor, t: Tensor, prompt: bool, path: Path = "full") -> Tensor:
         """x_t (B, C, h, w), t (B,), with the prompt or the empty one -> v (B, C, h, w).
 
-        full: every token through every block; routed: the span sees the tokens of a mask that is the same at every step,
-        as in training; short: the span is left out.
+        full: every token through every block; routed: the span sees the tokens of a mask that is
+        the same at every step, as in training; short: the span is left out.
         """
 
     def with_and_without(self, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,17 +114,20 @@ class RoutedVersusFull(Guide):
 
 
 class PathDrop(Guide):
-    """Weak: the empty prompt through the short path, which costs a fraction of a full pass.  arXiv:2510.21986"""
+    """Weak: the empty prompt through the short path, which costs a fraction of a full pass.
+    arXiv:2510.21986"""
 
     weak = (False, "short")
 
 
 class Unstretched:
-    """v <- (1 - weight) v + weight u_mean, after guidance away from the empty prompt.  arXiv:2506.05350
+    """v <- (1 - weight) v + weight u_mean, after guidance away from the empty prompt.
+    arXiv:2506.05350
 
-    A contrastive term of this weight asks for (u - weight u_mean) / (1 - weight), which this undoes. Guidance sums its two
-    velocities with weights that add up to one: it does not matter whether they are put right before or after it. u_mean is
-    the mean of u = eps - x0 over samples that know nothing of this one: that of the mean picture without noise, at any t.
+    A contrastive term of this weight asks for (u - weight u_mean) / (1 - weight), which this
+    undoes. Guidance sums its two velocities with weights that add up to one: it does not matter
+    whether they are put right before or after it. u_mean is the mean of u = eps - x0 over samples
+    that know nothing of this one: that of the mean picture without noise, at any t.
     """
 
     def __init__(self, scale: float, weight: float, mean: Tensor, predict: Predict) -> None:

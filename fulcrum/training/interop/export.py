@@ -19,7 +19,17 @@ from fulcrum.networks.pretrained.codec import PretrainedCodec
 from fulcrum.networks.pretrained.folder import _quiet
 from fulcrum.networks.pretrained.text import PretrainedText
 from fulcrum.networks.protocols import Codec, TextEncoder
-from fulcrum.networks.text import EPS, HIDDEN, LONGEST, PAD, START, THETA, UNKNOWN, Tokenizer, WorldText
+from fulcrum.networks.text import (
+    EPS,
+    HIDDEN,
+    LONGEST,
+    PAD,
+    START,
+    THETA,
+    UNKNOWN,
+    Tokenizer,
+    WorldText,
+)
 from fulcrum.spec.errors import BadInput, RunFailed, install_extra, shown
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.words import in_brief
@@ -29,7 +39,8 @@ from fulcrum.training.model.adapter import BESIDE, is_beside
 from fulcrum.training.model.transformer import Backbone
 
 # --------------------------------------------------------------------------------------------------
-# Sends an exported folder to a hub of models, with the user's own token: huggingface_hub finds it, nothing here looks.
+# Sends an exported folder to a hub of models, with the user's own token: huggingface_hub finds it,
+# nothing here looks.
 
 
 NAME = re.compile(r"hub:(?P<repo>\w[\w.-]*/\w[\w.-]*)")
@@ -39,16 +50,21 @@ def hub_name(target: str) -> str:
     """ORG/NAME of hub:ORG/NAME; refused before anything is written."""
     named = NAME.fullmatch(target)
     if named is None:
-        raise BadInput(f"--push wants hub:ORG/NAME, found '{target}'", "such as --push hub:me/red-circles")
+        raise BadInput(
+            f"--push wants hub:ORG/NAME, found '{target}'", "such as --push hub:me/red-circles"
+        )
     try:
         import huggingface_hub  # noqa: F401
     except ImportError:
-        raise BadInput("--push needs the package huggingface_hub", install_extra("diffusers")) from None
+        raise BadInput(
+            "--push needs the package huggingface_hub", install_extra("diffusers")
+        ) from None
     return named["repo"]
 
 
 def push(folder: Path, repo: str, message: str, private: bool = True) -> str:
-    """Upload a folder as a new model; one that has a pipeline already is left alone. Returns its address."""
+    """Upload a folder as a new model; one that has a pipeline already is left alone. Returns its
+    address."""
     from huggingface_hub import HfApi
 
     api = HfApi()
@@ -56,19 +72,24 @@ def push(folder: Path, repo: str, message: str, private: bool = True) -> str:
         api.create_repo(repo, repo_type="model", private=private, exist_ok=True)
         taken = api.file_exists(repo, "model_index.json")
         if not taken:
-            return str(api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message=message))
+            return str(
+                api.upload_folder(repo_id=repo, folder_path=str(folder), commit_message=message)
+            )
     except Exception as error:  # its library raises a dozen kinds, down to those of the network
         raise RunFailed(
             f"the hub did not take {repo}: {type(error).__name__}: {str(error)[:300]}",
-            f"the folder {folder} is whole: log in with 'hf auth login' and upload it, or export again with --push",
+            f"the folder {folder} is whole: log in with 'hf auth login' and upload it, or export"
+            " again with --push",
         ) from error
     raise BadInput(
-        f"{repo} holds a pipeline already", f"nothing was sent; choose another name. The folder {folder} is whole"
+        f"{repo} holds a pipeline already",
+        f"nothing was sent; choose another name. The folder {folder} is whole",
     )
 
 
 # --------------------------------------------------------------------------------------------------
-# What is published of a run, without where files lay: of a path its last name, of an address no secret.
+# What is published of a run, without where files lay: of a path its last name, of an address no
+# secret.
 
 
 PUBLIC = ("hub:", "pip:")  # ids that mean the same on any machine
@@ -95,22 +116,37 @@ def placeless(value: Any) -> Any:
         return last_name(value)
     if isinstance(value, list | tuple):
         return [placeless(item) for item in value]
-    return {name: placeless(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: placeless(item) for name, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def placeless_card(value: Any) -> Any:
-    """The same of a card, which has sentences too: in these, what begins as a path or is an address."""
-    if isinstance(value, str) and any(sign.isspace() for sign in value) and not value.startswith(("/", "~", ".")):
+    """The same of a card, which has sentences too: in these, what begins as a path or is an
+    address."""
+    if (
+        isinstance(value, str)
+        and any(sign.isspace() for sign in value)
+        and not value.startswith(("/", "~", "."))
+    ):
         text = _ADDRESS.sub(lambda address: without_secrets(address.group()), value)
-        return re.sub(r"(?<![\w.:/])[/~][^\s,;()]*/[^\s,;()]*", lambda path: last_name(path.group()), text)
+        return re.sub(
+            r"(?<![\w.:/])[/~][^\s,;()]*/[^\s,;()]*", lambda path: last_name(path.group()), text
+        )
     if isinstance(value, list):
         return [placeless_card(item) for item in value]
-    return {name: placeless_card(item) for name, item in value.items()} if isinstance(value, dict) else placeless(value)
+    return (
+        {name: placeless_card(item) for name, item in value.items()}
+        if isinstance(value, dict)
+        else placeless(value)
+    )
 
 
 def without_places(text: str, run: Any) -> str:
-    """A phrase, or a part of a run in words: every path that the run's description holds, then whatever is written like
-    one."""
+    """A phrase, or a part of a run in words: every path that the run's description holds, then
+    whatever is written like one."""
     for path in sorted(set(_places(run)), key=len, reverse=True):
         for spelling in (path, repr(path)[1:-1]):
             text = text.replace(spelling, last_name(path))
@@ -150,13 +186,18 @@ def _bare(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# The model card of an exported pipeline: how to draw with it, what it is, what it learned from, how good it is.
+# The model card of an exported pipeline: how to draw with it, what it is, what it learned from, how
+# good it is.
 
 
-WORLD_PROMPT, ANY_PROMPT = "a large red circle at the top left.", "a prompt in the words of the training captions"
+WORLD_PROMPT, ANY_PROMPT = (
+    "a large red circle at the top left.",
+    "a prompt in the words of the training captions",
+)
 NEEDS = ("diffusers", "transformers", "ftfy")  # to load the folder and to read prompts
 ADAPTER_NEEDS = (*NEEDS, "peft")
-DECLARED = "T5GemmaEncoder"  # what PRXPipeline says its text encoder is, as the published ones have it
+# what PRXPipeline says its text encoder is, as the published ones have it
+DECLARED = "T5GemmaEncoder"
 ONE = "one picture at a time: with guidance, PRX pipelines of diffusers 0.42.1 fail above one"
 
 
@@ -192,9 +233,14 @@ def prompt_of(run: RunSpec) -> str:
 
 
 def call(facts: CardFacts) -> str:
-    """Python that draws the picture of `fulcrum sample` with the first seed; it needs nothing of ours."""
+    """Python that draws the picture of `fulcrum sample` with the first seed; it needs nothing of
+    ours."""
     run, size = facts.run, facts.run.data.size
-    time = "1 - i / steps" if run.sample.shift == 1 else "shift * (steps - i) / (steps + (shift - 1) * (steps - i))"
+    time = (
+        "1 - i / steps"
+        if run.sample.shift == 1
+        else "shift * (steps - i) / (steps + (shift - 1) * (steps - i))"
+    )
     shift = "" if run.sample.shift == 1 else f"shift = {run.sample.shift!r}\n"
     reading = (
         f"    skip_text_cleaning=True,\n    tokenizer_max_length={facts.longest},\n"
@@ -214,7 +260,8 @@ def call(facts: CardFacts) -> str:
         + "from safetensors.torch import load_file\n\n"
         'folder = "."  # where this card lies\n'
         f"{loaded}"
-        f'noise = load_file(f"{{folder}}/noise.safetensors")["{facts.seeds[0]}"]  # of seed {facts.seeds[0]}\n'
+        f'noise = load_file(f"{{folder}}/noise.safetensors")["{facts.seeds[0]}"]  # of seed'
+        f" {facts.seeds[0]}\n"
         f"steps = {run.sample.steps}\n{shift}"
         "image = pipeline(\n"
         f"    {json.dumps(prompt_of(run))},\n"
@@ -238,12 +285,23 @@ def model_card(facts: CardFacts) -> str:
         "Data": _data(facts),
         "Metrics": _metrics(facts.metrics),
         "Licence": _licence(facts),
-        "Description of the run": "The whole of it stands in `run.json`.\n\n"
-        + _table(("part", "filled by"), [(name, _told(in_brief(part), facts.about)) for name, part in _fillers(facts.run)]),
+        "Description of the run": (
+            "The whole of it stands in `run.json`.\n\n"
+            + _table(
+                ("part", "filled by"),
+                [(name, _told(in_brief(part), facts.about)) for name, part in _fillers(facts.run)],
+            )
+        ),
     }
     library = "peft" if facts.base else "diffusers"
-    head = [f"library_name: {library}", "pipeline_tag: text-to-image", f"license: {_licence_id(facts.licence)}"]
-    front = "\n".join(["---", *head, f"tags: [prx, fulcrum{', lora' if facts.base else ''}]", "---"])
+    head = [
+        f"library_name: {library}",
+        "pipeline_tag: text-to-image",
+        f"license: {_licence_id(facts.licence)}",
+    ]
+    front = "\n".join(
+        ["---", *head, f"tags: [prx, fulcrum{', lora' if facts.base else ''}]", "---"]
+    )
     body = "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items())
     return f"{front}\n\n# {_safe(_told(facts.about['phrase'], facts.about))}\n\n{body}\n"
 
@@ -251,35 +309,60 @@ def model_card(facts: CardFacts) -> str:
 def _draw(facts: CardFacts) -> str:
     size, stride = facts.run.data.size, facts.run.encode.codec.stride
     key = facts.about["key"]
-    seeds = f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
+    seeds = (
+        f"{facts.seeds[0]} to {facts.seeds[-1]}" if len(facts.seeds) > 1 else str(facts.seeds[0])
+    )
     lines = [
-        f"Needs the packages torch, {', '.join(facts.needs)}; it was tried with diffusers 0.42.1 and transformers 5.22.2.",
+        (
+            f"Needs the packages torch, {', '.join(facts.needs)}; it was tried with diffusers"
+            " 0.42.1 and transformers 5.22.2."
+        ),
         f"```python\n{call(facts)}```",
-        f"This is the picture of `fulcrum sample {key[:8]} --scale 1`, typed where its folder `runs` lies, with the same "
-        "prompt and seed, to 1/255.",
-        "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another, and so is its picture. You "
-        "can ignore the diffusers warning about timesteps: `shift` is 1 in this folder, so times and sigmas agree.",
-        "- You can ignore two more: that `accelerate` was not found (with it, loading takes less memory; the picture is "
-        "the same), and that `LoraLoaderMixin` is deprecated (diffusers says so of a class of its own).",
-        f"- `noise.safetensors` holds the noise of the seeds {seeds}, for {size} x {size} pixels. Without `latents`, "
-        "`generator=torch.Generator().manual_seed(n)` draws other noise of the same kind.",
-        f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at {size}.",
+        (
+            f"This is the picture of `fulcrum sample {key[:8]} --scale 1`, typed where its folder"
+            " `runs` lies, with the same prompt and seed, to 1/255."
+        ),
+        (
+            "- `timesteps` is the grid that it draws on here; the scheduler's own grid is another,"
+            " and so is its picture. You can ignore the diffusers warning about timesteps: `shift`"
+            " is 1 in this folder, so times and sigmas agree."
+        ),
+        (
+            "- You can ignore two more: that `accelerate` was not found (with it, loading takes"
+            " less memory; the picture is the same), and that `LoraLoaderMixin` is deprecated"
+            " (diffusers says so of a class of its own)."
+        ),
+        (
+            f"- `noise.safetensors` holds the noise of the seeds {seeds}, for {size} x {size}"
+            " pixels. Without `latents`, `generator=torch.Generator().manual_seed(n)` draws other"
+            " noise of the same kind."
+        ),
+        (
+            f"- Sides are multiples of {stride * facts.run.model.patch} pixels; it was trained at"
+            f" {size}."
+        ),
         f"- A prompt has at most {facts.longest} tokens, the rest is cut; {ONE}.",
         *_at_loading(facts),
-        *([f"- It belongs to {_safe(facts.base)}: beside any other weights it means nothing."] if facts.base else []),
+        *(
+            [f"- It belongs to {_safe(facts.base)}: beside any other weights it means nothing."]
+            if facts.base
+            else []
+        ),
         *(f"- {line}" for line in facts.cautions),
     ]
     return "\n\n".join(lines[:3]) + "\n\n" + "\n".join(lines[3:])
 
 
 def _at_loading(facts: CardFacts) -> list[str]:
-    """What diffusers warns of as it loads the folder, and why that is no fault. PRXPixelPipeline declares no class."""
+    """What diffusers warns of as it loads the folder, and why that is no fault. PRXPixelPipeline
+    declares no class."""
     if facts.pipeline != "PRXPipeline" or facts.text_class == DECLARED:
         return []
     return [
-        f"- When it is loaded, diffusers says that it expected a {DECLARED} as text_encoder and got a {facts.text_class}. "
-        "That is as it should be: published PRX models have the one, this model was trained with the other, and the "
-        "pipeline calls both alike. No weight is missing or made up."
+        f"- When it is loaded, diffusers says that it expected a {DECLARED} as text_encoder and got"
+        f" a {facts.text_class}. That is as it should be: published PRX models have the one, this"
+        " model was trained with the other, and the pipeline calls both alike. No weight is"
+        " missing or made up."
     ]
 
 
@@ -294,9 +377,14 @@ def _identity(facts: CardFacts) -> str:
         "weights": facts.weights,
         "hash of the run's weights": facts.result["weights_sha256"],
         "images seen": f"{facts.result['images']:,}, in batches of {run.budget.batch}",
-        "denoiser": f"width {model.width}, depth {model.depth}, heads {model.heads}, patch {model.patch}",
+        "denoiser": (
+            f"width {model.width}, depth {model.depth}, heads {model.heads}, patch {model.patch}"
+        ),
         "output": f"{in_brief(run.flow.predict)}, noise of scale {run.flow.noise_scale:g}",
-        "sampling": f"Euler, {run.sample.steps} steps, shift {run.sample.shift:g}, {in_brief(run.sample.guide)}",
+        "sampling": (
+            f"Euler, {run.sample.steps} steps, shift {run.sample.shift:g},"
+            f" {in_brief(run.sample.guide)}"
+        ),
     }
     return _table(("", ""), rows.items())
 
@@ -310,7 +398,11 @@ def _data(facts: CardFacts) -> str:
         **{f"read: {name}": value for name, value in reads.items()},
     }
     if facts.data:
-        rows |= {name: facts.data[name] for name in ("count", "splits", "captions", "licence") if name in facts.data}
+        rows |= {
+            name: facts.data[name]
+            for name in ("count", "splits", "captions", "licence")
+            if name in facts.data
+        }
     more = "\n\nThe whole data card: `data_card.json`." if facts.data else ""
     return _table(("", ""), rows.items()) + more
 
@@ -322,7 +414,10 @@ def _levers(facts: CardFacts) -> str:
 
 def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     if not metrics:
-        return "Not measured: `fulcrum measure RUN` measures a run, and an export after it says what was found."
+        return (
+            "Not measured: `fulcrum measure RUN` measures a run, and an export after it says what"
+            " was found."
+        )
     rows = [
         (
             name,
@@ -332,7 +427,10 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> str:
         )
         for name, one in metrics.items()
     ]
-    return _table(("metric", "value [95 %]", "", ""), rows) + "\n\nThe card of every number: `metrics.json`."
+    return (
+        _table(("metric", "value [95 %]", "", ""), rows)
+        + "\n\nThe card of every number: `metrics.json`."
+    )
 
 
 def _licence(facts: CardFacts) -> str:
@@ -349,7 +447,8 @@ def _licence_id(licence: str) -> str:
 
 
 def _fillers(run: RunSpec) -> list[tuple[str, Any]]:
-    """The parts of a run by where they stand, without the data's, whose paths are nobody's business."""
+    """The parts of a run by where they stand, without the data's, whose paths are nobody's
+    business."""
     parts: dict[str, Any] = {
         "flow.time": run.flow.time,
         "flow.predict": run.flow.predict,
@@ -369,11 +468,19 @@ def description(about: Mapping[str, Any]) -> str:
     """run.json: what the run is, without where files lay on the machine that trained it."""
     files = {last_name(path): digest for path, digest in about.get("user_files", {}).items()}
     plain = {**placeless(dict(about)), "phrase": _told(about["phrase"], about)}
-    return json.dumps(plain | ({"user_files": files} if "user_files" in about else {}), indent=1, sort_keys=True) + "\n"
+    return (
+        json.dumps(
+            plain | ({"user_files": files} if "user_files" in about else {}),
+            indent=1,
+            sort_keys=True,
+        )
+        + "\n"
+    )
 
 
 def _told(text: str, about: Mapping[str, Any]) -> str:
-    """Words about a run without folders of the machine: those that its description holds, whatever signs are in them."""
+    """Words about a run without folders of the machine: those that its description holds, whatever
+    signs are in them."""
     return without_places(text, about["run"])
 
 
@@ -392,11 +499,18 @@ def _safe(text: object) -> str:
 
 
 def export_codec(codec: KLCodec, folder: Path) -> Path:
-    """Write config.json and the weights; the latents of what is written need no scale and no shift."""
+    """Write config.json and the weights; the latents of what is written need no scale and no
+    shift."""
     codec = codec.folded()
-    config = {"_class_name": "AutoencoderKL", "_diffusers_version": MADE_FOR, **codec.diffusers_config()}
+    config = {
+        "_class_name": "AutoencoderKL",
+        "_diffusers_version": MADE_FOR,
+        **codec.diffusers_config(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value.detach().cpu().contiguous() for name, value in codec.state_dict().items()}
+    weights = {
+        name: value.detach().cpu().contiguous() for name, value in codec.state_dict().items()
+    }
     with atomic_path(folder / WEIGHTS) as aside:
         save_file(weights, aside, metadata={"format": "pt"})
     write_atomic(folder / CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
@@ -404,7 +518,8 @@ def export_codec(codec: KLCodec, folder: Path) -> Path:
 
 
 # --------------------------------------------------------------------------------------------------
-# The world's text encoder as a folder of transformers' ModernBertModel with its tokenizer: the names are the same.
+# The world's text encoder as a folder of transformers' ModernBertModel with its tokenizer: the
+# names are the same.
 
 
 TRANSFORMERS_VERSION = "5.22.2"  # the transformers version whose config this is
@@ -412,7 +527,8 @@ SPECIALS = {PAD: "[PAD]", UNKNOWN: "[UNK]", START: "[START]", HIDDEN: "[MASK]"}
 
 
 def export_text(text: WorldText, folder: Path, tokenizer: Path | None = None) -> Path:
-    """Write config, weights and tokenizer as save_pretrained would; needs no transformers. `tokenizer`: its own folder."""
+    """Write config, weights and tokenizer as save_pretrained would; needs no transformers.
+    `tokenizer`: its own folder."""
     beside = tokenizer or folder
     for place in (folder, beside):
         place.mkdir(parents=True, exist_ok=True)
@@ -457,7 +573,8 @@ def _config(text: WorldText) -> dict[str, Any]:
         "max_position_embeddings": LONGEST,
         "layer_types": ["full_attention"] * depth,
         "rope_parameters": {
-            kind: {"rope_type": "default", "rope_theta": THETA} for kind in ("full_attention", "sliding_attention")
+            kind: {"rope_type": "default", "rope_theta": THETA}
+            for kind in ("full_attention", "sliding_attention")
         },
         "global_attn_every_n_layers": 1,  # transformers 4 asks by these two
         "global_rope_theta": THETA,
@@ -470,23 +587,41 @@ def _config(text: WorldText) -> dict[str, Any]:
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """A word level tokenizer of the tokenizers library: lower case, our split, one start before the words."""
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    """A word level tokenizer of the tokenizers library: lower case, our split, one start before the
+    words."""
+    special = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     start = {"SpecialToken": {"id": SPECIALS[START], "type_id": 0}}
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in ("A", "B"))
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": number, "content": name, **special} for number, name in SPECIALS.items()],
+        "added_tokens": [
+            {"id": number, "content": name, **special} for number, name in SPECIALS.items()
+        ],
         "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": TOKEN.pattern}, "behavior": "Removed", "invert": True},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": TOKEN.pattern},
+            "behavior": "Removed",
+            "invert": True,
+        },
         "post_processor": {
             "type": "TemplateProcessing",
             "single": [start, first],
             "pair": [start, first, second],
             "special_tokens": {
-                SPECIALS[START]: {"id": SPECIALS[START], "ids": [START], "tokens": [SPECIALS[START]]},
+                SPECIALS[START]: {
+                    "id": SPECIALS[START],
+                    "ids": [START],
+                    "tokens": [SPECIALS[START]],
+                },
             },
         },
         "decoder": None,
@@ -499,10 +634,11 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# What learned beside a run's denoiser, as the folder of a LoRA adapter that peft puts beside the same layers of diffusers.
+# What learned beside a run's denoiser, as the folder of a LoRA adapter that peft puts beside the
+# same layers of diffusers.
 #
-# peft reads adapter_config.json and the tensors; loaders of diffusers, in classes that have them, take the tensors with their
-# prefix and find the config in the file's metadata.
+# peft reads adapter_config.json and the tensors; loaders of diffusers, in classes that have them,
+# take the tensors with their prefix and find the config in the file's metadata.
 
 
 ADAPTER_CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -514,10 +650,14 @@ PARTS = {"down": "lora_A", "up": "lora_B"}
 def require_adapter(run: RunSpec) -> None:
     """Refuse a run whose pictures an adapter alone would not change into what they are."""
     if run.model.learned.kind != "low_rank":
-        raise BadInput("this run has no adapter: it was trained without lora", "leave --adapter out to export it whole")
+        raise BadInput(
+            "this run has no adapter: it was trained without lora",
+            "leave --adapter out to export it whole",
+        )
     if run.encode.codec.trained:
         raise BadInput(
-            "the codec of this run was trained too, and no adapter holds it", "leave --adapter out: the whole is exported"
+            "the codec of this run was trained too, and no adapter holds it",
+            "leave --adapter out: the whole is exported",
         )
 
 
@@ -525,26 +665,41 @@ def base_of(run: RunSpec) -> str:
     """What the adapter stands beside, in words."""
     start: Any = run.start
     if start.kind == "trunk":
-        return f"the run {start.run} (fulcrum export {start.run[:8]} base), whose weights are {start.weights_sha256[:16]}"
-    return f"the pipeline {Path(start.path).name}" if start.kind == "diffusers" else f"the start '{start.kind}'"
+        return (
+            f"the run {start.run} (fulcrum export {start.run[:8]} base), whose weights are"
+            f" {start.weights_sha256[:16]}"
+        )
+    return (
+        f"the pipeline {Path(start.path).name}"
+        if start.kind == "diffusers"
+        else f"the start '{start.kind}'"
+    )
 
 
 def base_line(run: RunSpec) -> str:
-    """Python that names the pipeline to put it beside: as it was called where it was trained, or to be filled in."""
+    """Python that names the pipeline to put it beside: as it was called where it was trained, or to
+    be filled in."""
     start: Any = run.start
     if start.kind == "trunk":
-        return f'base = "FOLDER"  # change this: the folder that `fulcrum export {start.run[:8]} FOLDER` writes'
+        return (
+            f'base = "FOLDER"  # change this: the folder that `fulcrum export {start.run[:8]}'
+            " FOLDER` writes"
+        )
     path = getattr(start, "path", "")
     name = path.removeprefix("hub:") if path.startswith("hub:") else Path(path).name or "FOLDER"
     text = json.dumps(name).replace("`", "\\u0060")  # a name cannot end the card's block of code
     what = "what it was trained beside"
-    return f"base = {text}  # " + (what if path.startswith("hub:") else f"change this to where the pipeline lies: {what}")
+    return f"base = {text}  # " + (
+        what if path.startswith("hub:") else f"change this to where the pipeline lies: {what}"
+    )
 
 
 def export_adapter(weights: Mapping[str, Tensor], run: RunSpec, folder: Path) -> None:
     """Write the config and the tensors, from weights as a run keeps them: not merged."""
     learned: Any = run.model.learned
-    layers = [name.removesuffix(f"{BESIDE}down") for name in weights if name.endswith(f"{BESIDE}down")]
+    layers = [
+        name.removesuffix(f"{BESIDE}down") for name in weights if name.endswith(f"{BESIDE}down")
+    ]
     config = {
         "peft_type": "LORA",
         "task_type": None,
@@ -555,22 +710,31 @@ def export_adapter(weights: Mapping[str, Tensor], run: RunSpec, folder: Path) ->
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,
-        "target_modules": sorted(layers),  # whole names: peft would take a part for every layer that ends with it
+        # whole names: peft would take a part for every layer that ends with it
+        "target_modules": sorted(layers),
     }
     tensors = {}
     for name, value in weights.items():
         layer, _, part = name.partition(BESIDE)
         if is_beside(name) and part in PARTS:
-            tensors[f"{PREFIX}.{layer}.{PARTS[part]}.weight"] = value.detach().float().cpu().contiguous()
-    told = {f"{PREFIX}.{name}": config[name] for name in ("r", "lora_alpha", "lora_dropout", "bias", "target_modules")}
+            tensors[f"{PREFIX}.{layer}.{PARTS[part]}.weight"] = (
+                value.detach().float().cpu().contiguous()
+            )
+    told = {
+        f"{PREFIX}.{name}": config[name]
+        for name in ("r", "lora_alpha", "lora_dropout", "bias", "target_modules")
+    }
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(folder / TENSORS) as aside:
-        save_file(tensors, aside, metadata={"format": "pt", IN_FILE: json.dumps(told, sort_keys=True)})
+        save_file(
+            tensors, aside, metadata={"format": "pt", IN_FILE: json.dumps(told, sort_keys=True)}
+        )
     write_atomic(folder / ADAPTER_CONFIG, json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 # --------------------------------------------------------------------------------------------------
-# A run as the folder of a whole pipeline of diffusers: denoiser, scheduler, text encoder, tokenizer, codec, noises.
+# A run as the folder of a whole pipeline of diffusers: denoiser, scheduler, text encoder,
+# tokenizer, codec, noises.
 #
 # C channels, h, w latent rows and columns
 
@@ -579,7 +743,8 @@ INDEX, NOISE = "model_index.json", "noise.safetensors"
 TRAIN_STEPS = 1000  # what diffusers calls t = 1
 WORLD_CLASS = "ModernBertModel"  # the embedded text encoder, as it leaves
 FAST = "PreTrainedTokenizerFast"  # also the name that transformers 4 has for TokenizersBackend
-PLACES = ("_name_or_path", "name_or_path", "is_local", "local_files_only")  # of a config: where it was read from
+# of a config: where it was read from
+PLACES = ("_name_or_path", "name_or_path", "is_local", "local_files_only")
 MOST_NOISE = 64_000_000  # bytes of noises, at most; that of one seed at least
 
 Loaded = tuple[str, str]  # the library and the class that read a part
@@ -601,11 +766,18 @@ class PipelineParts(NamedTuple):
     @property
     def text_class(self) -> str:
         """What transformers calls the text encoder."""
-        return type(self.text.network).__name__ if isinstance(self.text, PretrainedText) else WORLD_CLASS
+        return (
+            type(self.text.network).__name__
+            if isinstance(self.text, PretrainedText)
+            else WORLD_CLASS
+        )
 
 
-def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: torch.dtype | None = None) -> list[int]:
-    """Fill an empty folder; `dtype` is that of the denoiser's weights. Returns the seeds whose noise was written."""
+def export_pipeline(
+    parts: PipelineParts, folder: Path, seeds: int = 1, dtype: torch.dtype | None = None
+) -> list[int]:
+    """Fill an empty folder; `dtype` is that of the denoiser's weights. Returns the seeds whose
+    noise was written."""
     run = parts.run
     pixels = pipeline_of(run) == "PRXPixelPipeline"
     index: dict[str, Any] = {
@@ -616,13 +788,17 @@ def export_pipeline(parts: PipelineParts, folder: Path, seeds: int = 1, dtype: t
         "transformer": ("diffusers", "PRXTransformer2DModel"),
     }
     export(parts.backbone, folder / "transformer", dtype)
-    index["text_encoder"], index["tokenizer"] = ("transformers", parts.text_class), _text(parts.text, folder)
+    index["text_encoder"], index["tokenizer"] = (
+        ("transformers", parts.text_class),
+        _text(parts.text, folder),
+    )
     if pixels:
         index |= {"noise_scale": run.flow.noise_scale, "prompt_max_tokens": parts.longest}
     else:
         index["vae"] = _codec(parts.codec, folder / "vae")
     (folder / "scheduler").mkdir()
-    # The times of a call are shifted already: a shift here would be a second one (docs/decisions/0043).
+    # The times of a call are shifted already: a shift here would be a second one
+    # (docs/decisions/0043).
     scheduler = {"num_train_timesteps": TRAIN_STEPS, "shift": 1.0}
     head = {"_class_name": index["scheduler"][1], "_diffusers_version": MADE_FOR}
     write_atomic(folder / "scheduler" / "scheduler_config.json", _json(head | scheduler))
@@ -641,7 +817,8 @@ def _text(text: TextEncoder, folder: Path) -> Loaded:
             network.save_pretrained(folder / "text_encoder")
             if text.name == "T5GemmaEncoder":
                 _whole_config(network.config, folder / "text_encoder")
-            text.tokenizer.save_pretrained(folder / "tokenizer")  # with the padding token that it got when it was loaded
+            # with the padding token that it got when it was loaded
+            text.tokenizer.save_pretrained(folder / "tokenizer")
         _mend(folder / "text_encoder" / "config.json")
         _mend(folder / "tokenizer" / "tokenizer_config.json")
         reads = type(text.tokenizer).__name__
@@ -653,10 +830,13 @@ def _text(text: TextEncoder, folder: Path) -> Loaded:
 
 
 def _whole_config(encoder: Any, folder: Path) -> None:
-    """diffusers reads the encoder half of T5Gemma through the description of the whole, as published folders have it."""
+    """diffusers reads the encoder half of T5Gemma through the description of the whole, as
+    published folders have it."""
     from transformers import T5GemmaConfig
 
-    whole = T5GemmaConfig(encoder=encoder.to_dict(), decoder=encoder.to_dict(), vocab_size=encoder.vocab_size)
+    whole = T5GemmaConfig(
+        encoder=encoder.to_dict(), decoder=encoder.to_dict(), vocab_size=encoder.vocab_size
+    )
     whole.architectures = ["T5GemmaEncoder"]
     whole.save_pretrained(folder)
 
@@ -665,13 +845,20 @@ def _codec(codec: Codec, folder: Path) -> Loaded:
     if isinstance(codec, KLCodec):
         export_codec(codec, folder)
         return "diffusers", "AutoencoderKL"
-    if isinstance(codec, PretrainedCodec) and getattr(codec.network, "config", {}).get("latents_mean") is None:
+    if (
+        isinstance(codec, PretrainedCodec)
+        and getattr(codec.network, "config", {}).get("latents_mean") is None
+    ):
         network: Any = codec.network
         with _quiet("diffusers"):
             network.save_pretrained(folder)
         _mend(folder / "config.json")
         return "diffusers", codec.name
-    what = "no codec" if isinstance(codec, IdentityCodec) else f"the codec {getattr(codec, 'name', type(codec).__name__)}"
+    what = (
+        "no codec"
+        if isinstance(codec, IdentityCodec)
+        else f"the codec {getattr(codec, 'name', type(codec).__name__)}"
+    )
     raise BadInput(
         f"PRXPipeline cannot make pictures as this run does, with {what}",
         "it divides latents by scaling_factor and adds shift_factor; draw with fulcrum sample",
@@ -679,8 +866,8 @@ def _codec(codec: Codec, folder: Path) -> Loaded:
 
 
 def _mend(path: Path) -> None:
-    """A config without where the part lay on this machine. PRXPipeline adds whatever stands at shift_factor, and nothing
-    at all is no number."""
+    """A config without where the part lay on this machine. PRXPipeline adds whatever stands at
+    shift_factor, and nothing at all is no number."""
     config = _placeless(json.loads(path.read_text(encoding="utf-8")))
     if config.get("shift_factor", 0.0) is None:
         config["shift_factor"] = 0.0
@@ -698,7 +885,10 @@ def _placeless(config: dict[str, Any]) -> dict[str, Any]:
 def noise_of(run: RunSpec, seed: int) -> torch.Tensor:
     """(1, C, h, w): what the first picture of a seed begins from, at the run's own size."""
     side = run.data.size // run.encode.codec.stride
-    return keyed_noise.normal(seed, "sample", np.arange(1), (run.encode.codec.channels, side, side)) * run.flow.noise_scale
+    return (
+        keyed_noise.normal(seed, "sample", np.arange(1), (run.encode.codec.channels, side, side))
+        * run.flow.noise_scale
+    )
 
 
 def export_noises(run: RunSpec, path: Path, seeds: int) -> list[int]:

@@ -34,13 +34,14 @@ class PictureTerm(slots.TermFiller):
         codec = run.encode.codec
         if codec.stride != 1 or codec.channels != 3:
             return (
-                f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride {codec.stride}; "
-                "it needs pixels, 3 channels at a stride of 1: add pixels + x_prediction"
+                f"it looks at pictures, but the denoiser sees {codec.channels} channels, stride"
+                f" {codec.stride}; it needs pixels, 3 channels at a stride of 1: add pixels +"
+                " x_prediction"
             )
         if run.flow.predict.kind != "x":
             return (
-                f"it looks at the predicted clean picture, and the network predicts '{run.flow.predict.kind}' "
-                f"(flow.predict=x predicts the picture)"
+                "it looks at the predicted clean picture, and the network predicts"
+                f" '{run.flow.predict.kind}' (flow.predict=x predicts the picture)"
             )
         return next(filter(None, (self.misfit(phase.run.data.size) for phase in phases(run))), None)
 
@@ -49,12 +50,17 @@ class PictureTerm(slots.TermFiller):
         return None
 
     def flops(self, run: RunSpec) -> float:
-        """Of one image, on average over the budget: the network on both pictures, and back to the predicted one."""
-        return mean_over_images(run, lambda phase: 3 * self.forward_flops(phase.data.size) if self in phase.terms else 0)
+        """Of one image, on average over the budget: the network on both pictures, and back to the
+        predicted one."""
+        return mean_over_images(
+            run, lambda phase: 3 * self.forward_flops(phase.data.size) if self in phase.terms else 0
+        )
 
     def forward_flops(self, size: int) -> float:
         """Convolutions of the network on one picture, up to where the term reads it."""
-        raise BadInput(f"{type(self).__name__} does not say what it costs", "define forward_flops(size)")
+        raise BadInput(
+            f"{type(self).__name__} does not say what it costs", "define forward_flops(size)"
+        )
 
     def parameters(self, run: RunSpec) -> int:
         return 0  # its network is frozen
@@ -65,14 +71,17 @@ class PictureTerm(slots.TermFiller):
 
     def numbers(self, run: RunSpec) -> float:
         """That the backward of one image reads."""
-        return max(self.saved(phase.run.data.size) for phase in phases(run) if self in phase.run.terms)
+        return max(
+            self.saved(phase.run.data.size) for phase in phases(run) if self in phase.run.terms
+        )
 
 
 class Perceptual(PictureTerm):
     """What the terms share that look through an embedded teacher."""
 
     world_only: ClassVar[bool] = True
-    asset: Literal["teacher", "teacher_supervised"] = "teacher"  # an alignment teacher; never a metric's network
+    #: an alignment teacher; never a metric's network
+    asset: Literal["teacher", "teacher_supervised"] = "teacher"
 
     def hashes(self) -> dict[str, str]:
         from fulcrum.files.shipped import asset_hash
@@ -85,7 +94,11 @@ class Perceptual(PictureTerm):
         return load_teacher(self.asset)
 
     def misfit(self, size: int) -> str | None:
-        return f"its network needs sides that are multiples of {PATCH} px, found {size} px" if size % PATCH else None
+        return (
+            f"its network needs sides that are multiples of {PATCH} px, found {size} px"
+            if size % PATCH
+            else None
+        )
 
     def saved(self, size: int) -> float:
         return SAVED * size**2
@@ -111,7 +124,9 @@ class PerceptualFeatures(Perceptual):
         from fulcrum.files.shipped import card
 
         config = card(self.asset)["config"]
-        return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * int(config["coarse"]) * int(config["width"])
+        return super().forward_flops(size) + 2.0 * (size // PATCH) ** 2 * int(
+            config["coarse"]
+        ) * int(config["width"])
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.training.loss.perceptual import FeatureTerm
@@ -133,7 +148,8 @@ class LPIPS(Perceptual):
 
 
 class VGGLPIPS(PictureTerm):
-    """LPIPS through VGG16 and its learned weights, from the package stlpips-pytorch (blurred pooling: arXiv:2207.13686)."""
+    """LPIPS through VGG16 and its learned weights, from the package stlpips-pytorch (blurred
+    pooling: arXiv:2207.13686)."""
 
     kind = "vgg_lpips"
     name: str = "lpips"
@@ -142,7 +158,10 @@ class VGGLPIPS(PictureTerm):
     def hashes(self) -> dict[str, str]:
         from fulcrum.networks.pretrained.folder import PACKAGES
 
-        return {f"package:{VGG_PACKAGE}/{path}": sha for path, sha in PACKAGES[VGG_PACKAGE].files.items()}
+        return {
+            f"package:{VGG_PACKAGE}/{path}": sha
+            for path, sha in PACKAGES[VGG_PACKAGE].files.items()
+        }
 
     def problem(self, run: RunSpec) -> str | None:
         from fulcrum.networks.pretrained.folder import installed
@@ -153,19 +172,27 @@ class VGGLPIPS(PictureTerm):
         return None
 
     def misfit(self, size: int) -> str | None:
-        return f"VGG needs sides of at least {VGG_LEAST} px, found {size} px" if size < VGG_LEAST else None
+        return (
+            f"VGG needs sides of at least {VGG_LEAST} px, found {size} px"
+            if size < VGG_LEAST
+            else None
+        )
 
     def forward_flops(self, size: int) -> float:
         from fulcrum.networks.pretrained.vision import convolutions
 
-        return 2.0 * sum(side**2 * 9 * inputs * outputs for side, inputs, outputs in convolutions(size))
+        return 2.0 * sum(
+            side**2 * 9 * inputs * outputs for side, inputs, outputs in convolutions(size)
+        )
 
     def saved(self, size: int) -> float:
         from fulcrum.networks.pretrained.vision import convolutions
 
         total, before, channels = 0.0, size, 3
         for side, inputs, outputs in convolutions(size):
-            if inputs == 1:  # the stage's difference; then of a blur: where the largest stood, those, and mirrored edges
+            # the stage's difference; then of a blur: where the largest stood, those, and mirrored
+            # edges
+            if inputs == 1:
                 total += outputs * (before**2 + 3 * (before - 1) ** 2 + (before + 3) ** 2)
             total += outputs * side**2
             before, channels = side, outputs
@@ -199,7 +226,8 @@ class Contrastive(slots.TermFiller):
     kind = "contrastive"
     name: str = "contrastive"
     weight: Fraction = 0.05  # lambda; the term itself is negative
-    chunk: Count = 8  # rows that are compared with each other; a part of the run, not of the machine
+    #: rows that are compared with each other; a part of the run, not of the machine
+    chunk: Count = 8
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.training.loss.terms import ContrastiveTerm
@@ -208,7 +236,8 @@ class Contrastive(slots.TermFiller):
 
 
 class Alignment(slots.TermFiller):
-    """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean over tokens."""
+    """1 - cosine between a projected layer and a frozen teacher's tokens on the same grid, mean
+    over tokens."""
 
     kind = "alignment"
     name: str = "alignment"
@@ -217,7 +246,8 @@ class Alignment(slots.TermFiller):
     layer: int | None = None  # negative counts from the end; None = the middle, 8th of 16
     projector: Literal["mlp", "conv"] = "mlp"
     normalise: bool = False  # the teacher's tokens, over space
-    alpha: Share = 1.0  # share of their mean over tokens that is taken away then; runs from before it had all of it
+    #: share of their mean over tokens that is taken away then; runs from before it had all of it
+    alpha: Share = 1.0
     schedule: Literal["constant", "cosine"] = "constant"  # as it is, or falling to zero
     until: Until = 1.0  # share of the budget after which it is off
 
@@ -245,7 +275,12 @@ class Alignment(slots.TermFiller):
         depth = run.model.depth
         if not 0 <= self.tap(depth) < depth:
             return f"it reads block {self.layer}, but the model has blocks 0 to {depth - 1}"
-        return next(filter(None, (self._misfit(phase.run) for phase in phases(run) if self in phase.run.terms)), None)
+        return next(
+            filter(
+                None, (self._misfit(phase.run) for phase in phases(run) if self in phase.run.terms)
+            ),
+            None,
+        )
 
     def _misfit(self, run: RunSpec) -> str | None:
         teacher, size = self.record(run), run.data.size
@@ -253,13 +288,17 @@ class Alignment(slots.TermFiller):
             known = ", ".join(one.name for one in run.encode.teachers) or "none"
             return f"no teacher is called '{self.teacher}'; teachers of this run: {known}"
         if size % teacher.patch:
-            return f"the teacher '{self.teacher}' needs sides that are multiples of {teacher.patch} px, found {size} px"
+            return (
+                f"the teacher '{self.teacher}' needs sides that are multiples of {teacher.patch}"
+                f" px, found {size} px"
+            )
         own, side = size // teacher.patch, isqrt(run.tokens)
         if own < side:
             return (
-                f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for the model's "
-                f"{side} x {side}: a token is {teacher.patch} px of the teacher's, {size // side} px of the model's; "
-                f"larger tokens fit: --set model.patch={-(-teacher.patch // run.encode.codec.stride)}"
+                f"at {size} px the teacher '{self.teacher}' has {own} x {own} tokens, too few for"
+                f" the model's {side} x {side}: a token is {teacher.patch} px of the teacher's,"
+                f" {size // side} px of the model's; larger tokens fit: --set"
+                f" model.patch={-(-teacher.patch // run.encode.codec.stride)}"
             )
         if self.normalise and side == 1:
             return "the teacher's tokens cannot be normalised over space: the model has one token"
@@ -267,26 +306,45 @@ class Alignment(slots.TermFiller):
 
     def parameters(self, run: RunSpec) -> int:
         width, out = run.model.width, self._width(run)
-        return 9 * width * out + out if self.projector == "conv" else 2 * (width * width + width) + width * out + out
+        return (
+            9 * width * out + out
+            if self.projector == "conv"
+            else 2 * (width * width + width) + width * out + out
+        )
 
     def flops(self, run: RunSpec) -> float:
-        """Of one image, forward and backward, on average over the budget; the teacher's tokens come from the cache."""
+        """Of one image, forward and backward, on average over the budget; the teacher's tokens come
+        from the cache."""
         images, spent = run.budget.images, 0.0
         for phase in phases(run):
-            on = min(phase.end, self.until * images) - phase.start if self in phase.run.terms else 0.0
+            on = (
+                min(phase.end, self.until * images) - phase.start
+                if self in phase.run.terms
+                else 0.0
+            )
             spent += max(on, 0.0) * self._flops(phase.run)
         return spent / images
 
     def _flops(self, run: RunSpec) -> float:
         width, out = run.model.width, self._width(run)
-        return TRAINING * 2.0 * self._tokens(run) * width * (9 * out if self.projector == "conv" else 2 * width + out)
+        return (
+            TRAINING
+            * 2.0
+            * self._tokens(run)
+            * width
+            * (9 * out if self.projector == "conv" else 2 * width + out)
+        )
 
     def numbers(self, run: RunSpec) -> float:
-        """That the backward of one image reads, where the term sees most tokens; counted in an eager pass."""
-        return max(self._kept_numbers(phase.run) for phase in phases(run) if self in phase.run.terms)
+        """That the backward of one image reads, where the term sees most tokens; counted in an
+        eager pass."""
+        return max(
+            self._kept_numbers(phase.run) for phase in phases(run) if self in phase.run.terms
+        )
 
     def _kept_numbers(self, run: RunSpec) -> float:
-        """Of a convolution over a routed block: the whole grid, and the block's tokens as they are put into it."""
+        """Of a convolution over a routed block: the whole grid, and the block's tokens as they are
+        put into it."""
         seen, width, conv = self._seen(run), run.model.width, self.projector == "conv"
         grid = run.tokens + (seen if seen < run.tokens else 0)
         return (grid if conv else 5 * seen) * width + 2 * seen * self._width(run)
@@ -306,8 +364,10 @@ class Alignment(slots.TermFiller):
         if teacher is None:
             known = ", ".join(one.name for one in run.encode.teachers) or "none"
             raise BadInput(
-                f"the term '{self.name}' reads the teacher '{self.teacher}'; teachers of this run: {known}",
-                "a term of a stage is counted in a phase that has it (fulcrum.spec.stage.phases): its teacher is there too",
+                f"the term '{self.name}' reads the teacher '{self.teacher}'; teachers of this run:"
+                f" {known}",
+                "a term of a stage is counted in a phase that has it (fulcrum.spec.stage.phases):"
+                " its teacher is there too",
             )
         return teacher.width
 
@@ -317,7 +377,9 @@ class Alignment(slots.TermFiller):
         runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
         make = ConvProjector if self.projector == "conv" else MLPProjector
         projector = make(ctx.run.model.width, self._width(runs[0]))
-        return AlignmentTerm(self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise, self.alpha)
+        return AlignmentTerm(
+            self.tap(ctx.run.model.depth), self.teacher, projector, self.normalise, self.alpha
+        )
 
 
 FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, VGGLPIPS)
@@ -328,8 +390,8 @@ FILLERS = (FlowMatching, Contrastive, Alignment, PerceptualFeatures, LPIPS, VGGL
 
 
 class CodecReconstruction(slots.TermFiller):
-    """Squared and absolute error of decoded samples, and a light KL: by default what the embedded codec was trained by,
-    without its weight on objects."""
+    """Squared and absolute error of decoded samples, and a light KL: by default what the embedded
+    codec was trained by, without its weight on objects."""
 
     kind = "codec_reconstruction"
     name: str = "codec_reconstruction"
@@ -345,14 +407,19 @@ class CodecReconstruction(slots.TermFiller):
 
 
 class CodecPerceptual(Perceptual):
-    """Squared differences of unit-normalised features of the network's stages, of a decoded picture and the true one."""
+    """Squared differences of unit-normalised features of the network's stages, of a decoded picture
+    and the true one."""
 
     kind = "codec_perceptual"
     name: str = "codec_perceptual"
     weight: Factor = 1.0
 
     def problem(self, run: RunSpec) -> str | None:
-        return None if run.encode.codec.trained else "it looks at what a codec decodes that is trained, and this one is not"
+        return (
+            None
+            if run.encode.codec.trained
+            else "it looks at what a codec decodes that is trained, and this one is not"
+        )
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.training.loss.perceptual import DecodedStageTerm
@@ -361,8 +428,8 @@ class CodecPerceptual(Perceptual):
 
 
 class CodecAlignment(slots.TermFiller):
-    """1 - cosine between a projection of the clean latent, by a head of its own, and a frozen teacher's tokens, mean over
-    the model's tokens."""
+    """1 - cosine between a projection of the clean latent, by a head of its own, and a frozen
+    teacher's tokens, mean over the model's tokens."""
 
     kind = "codec_alignment"
     name: str = "codec_alignment"
@@ -394,17 +461,26 @@ class CodecAlignment(slots.TermFiller):
     def flops(self, run: RunSpec) -> float:
         """Of one image, forward and backward, on average over the budget."""
         into, hidden, out = self.widths(run)
-        return TRAINING * 2.0 * mean_over_images(run, lambda phase: phase.tokens) * hidden * (into + hidden + out)
+        return (
+            TRAINING
+            * 2.0
+            * mean_over_images(run, lambda phase: phase.tokens)
+            * hidden
+            * (into + hidden + out)
+        )
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.training.loss.codec_terms import LatentAlignmentTerm
 
         _, hidden, out = self.widths(ctx.run)
-        return LatentAlignmentTerm(self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden)
+        return LatentAlignmentTerm(
+            self.teacher, ctx.run.model.patch, ctx.run.encode.codec.channels, out, hidden
+        )
 
 
 class EndToEndAlignment(slots.TermFiller):
-    """What the denoiser's own alignment term says of the codec's noised latent; its gradient is the codec's alone."""
+    """What the denoiser's own alignment term says of the codec's noised latent; its gradient is the
+    codec's alone."""
 
     kind = "end_to_end_alignment"
     name: str = "end_to_end_alignment"
@@ -417,24 +493,28 @@ class EndToEndAlignment(slots.TermFiller):
     def problem(self, run: RunSpec) -> str | None:
         """What keeps the term from working in this run, in words, or None."""
         if not run.encode.codec.trained:
-            return f"it aligns a codec that is trained, and the codec of this run is {run.encode.codec}"
+            return (
+                "it aligns a codec that is trained, and the codec of this run is"
+                f" {run.encode.codec}"
+            )
         for phase in phases(run):
             alignment = self.alignment(phase.run)
             if alignment is None:
                 return (
-                    "it aligns the codec through the denoiser's own alignment, and this run has none, or not in all of its "
-                    "stages: add repa or irepa, for the whole budget"
+                    "it aligns the codec through the denoiser's own alignment, and this run has"
+                    " none, or not in all of its stages: add repa or irepa, for the whole budget"
                 )
             if alignment.until < 1:
                 return (
-                    f"the denoiser's alignment, which aligns the codec too, ends after {alignment.until:g} of the budget, "
-                    "and its projector would no longer follow: let it stay on"
+                    "the denoiser's alignment, which aligns the codec too, ends after"
+                    f" {alignment.until:g} of the budget, and its projector would no longer follow:"
+                    " let it stay on"
                 )
         return None
 
     def flops(self, run: RunSpec) -> float:
-        """Of one image, on average over the budget: the denoiser up to the tap and the projector, forward, and back to
-        their input alone."""
+        """Of one image, on average over the budget: the denoiser up to the tap and the projector,
+        forward, and back to their input alone."""
         return mean_over_images(run, self._flops)
 
     def _flops(self, run: RunSpec) -> float:
@@ -442,7 +522,10 @@ class EndToEndAlignment(slots.TermFiller):
         if alignment is None:
             return 0.0
         kept, last = run.model.route.kept(run.tokens), alignment.tap(run.model.depth)
-        return stem_flops(sizes_of(run), run.tokens, TEXT_TOKENS, last, kept) + alignment.flops(run) * INPUT_ONLY / TRAINING
+        return (
+            stem_flops(sizes_of(run), run.tokens, TEXT_TOKENS, last, kept)
+            + alignment.flops(run) * INPUT_ONLY / TRAINING
+        )
 
     def build(self, ctx: Any) -> "Term":
         from fulcrum.training.loss.codec_terms import EndToEndAlignmentTerm
@@ -450,7 +533,8 @@ class EndToEndAlignment(slots.TermFiller):
         alignment = self.alignment(ctx.run)
         if alignment is None:
             raise BadInput(
-                "the codec is aligned through the denoiser's own alignment", "add a term of the kind 'alignment'"
+                "the codec is aligned through the denoiser's own alignment",
+                "add a term of the kind 'alignment'",
             )
         return EndToEndAlignmentTerm(alignment.name, alignment.tap(ctx.run.model.depth))
 

@@ -1,8 +1,9 @@
 """Perceptual terms: the predicted picture and the true one, seen through a frozen network.
 
-The network belongs to its term but is no part of the module tree: not saved, not trained, not sharded. It is an alignment
-teacher or LPIPS's VGG, and judges nothing of its run: a term that trains on its own judge would win by construction. As
-published, the predicted picture is clamped to what a picture can be before it is looked at.
+The network belongs to its term but is no part of the module tree: not saved, not trained, not
+sharded. It is an alignment teacher or LPIPS's VGG, and judges nothing of its run: a term that
+trains on its own judge would win by construction. As published, the predicted picture is clamped to
+what a picture can be before it is looked at.
 
 B batch, S side in pixels, N tokens, E token width, c channels of a stage
 """
@@ -21,13 +22,15 @@ EPS = 1e-8
 
 
 class FrozenTerm(nn.Module):
-    """Holds a frozen network outside of what `parameters` and `state_dict` know, on the device it was given."""
+    """Holds a frozen network outside of what `parameters` and `state_dict` know, on the device it
+    was given."""
 
     taps: tuple[int, ...] = ()
 
     def __init__(self, network: nn.Module, device: str) -> None:
         super().__init__()
-        self._held: tuple[Any] = (network.eval().requires_grad_(False).to(device),)  # a tuple is not registered
+        # a tuple is not registered
+        self._held: tuple[Any] = (network.eval().requires_grad_(False).to(device),)
 
     @property
     def network(self) -> Any:
@@ -72,20 +75,28 @@ class VGGTerm(FrozenTerm):
         return lpips(self.network(shown(view.x)), wanted, list(self.network.heads))
 
 
-def lpips(stages: Sequence[Tensor], wanted: Sequence[Tensor], weights: Sequence[Tensor | float]) -> Tensor:
-    """arXiv:1801.03924, eq. 1: unit-normalised features of several stages (B, c, s, s), squared differences weighed and
+def lpips(
+    stages: Sequence[Tensor], wanted: Sequence[Tensor], weights: Sequence[Tensor | float]
+) -> Tensor:
+    """arXiv:1801.03924, eq. 1: unit-normalised features of several stages (B, c, s, s), squared
+    differences weighed and
     summed over channels, averaged over space, summed over stages.  (B,)"""
     pairs = zip(stages, wanted, weights, strict=True)
     return torch.stack(
-        [((unit(one) - unit(other)).square() * weight).sum(1).mean((1, 2)) for one, other, weight in pairs]
+        [
+            ((unit(one) - unit(other)).square() * weight).sum(1).mean((1, 2))
+            for one, other, weight in pairs
+        ]
     ).sum(0)
 
 
 def shown(x: Tensor) -> Tensor:
-    """The predicted picture as it could be shown: what lies beyond black and white has no gradient."""
+    """The predicted picture as it could be shown: what lies beyond black and white has no
+    gradient."""
     return x.clamp(-1, 1)
 
 
 def unit(h: Tensor) -> Tensor:
-    """(B, c, s, s) with every place's vector of length one; EPS in the root keeps the gradient of a zero vector finite."""
+    """(B, c, s, s) with every place's vector of length one; EPS in the root keeps the gradient of a
+    zero vector finite."""
     return h * (h.square().sum(1, keepdim=True) + EPS).rsqrt()

@@ -17,8 +17,8 @@ from fulcrum.training.model.layers import Linear, Role, Tokens, fan_in, gather_r
 
 
 class Coded(NamedTuple):
-    """What a codec that is trained says of the batch. Its own terms reach it through these; the denoiser's never do:
-    `batch.x0` is `latent` without its history."""
+    """What a codec that is trained says of the batch. Its own terms reach it through these; the
+    denoiser's never do: `batch.x0` is `latent` without its history."""
 
     pixels: Tensor  # (B, 3, H, W) in [-1, 1]
     mean: Tensor  # (B, C, h, w) of the posterior, raw
@@ -27,7 +27,8 @@ class Coded(NamedTuple):
     latent: Tensor  # (B, C, h, w) the same, normalised
     # Computed when a term first asks:
     decoded: Callable[[], Tensor]  # (B, 3, H, W) from a sample of the posterior
-    taps: Callable[[], dict[int, Any]]  # layer -> Tokens: the noised `latent` as read by the denoiser without its gradient
+    #: layer -> Tokens: the noised `latent` as read by the denoiser without its gradient
+    taps: Callable[[], dict[int, Any]]
 
     def moments(self) -> Tensor:  # -> (2, C)
         """Mean and mean square of every channel: what the running statistics follow."""
@@ -51,7 +52,8 @@ class View(NamedTuple):
 class Term(Protocol):
     """One addend of the loss: a torch module that gives every sample a number."""
 
-    taps: tuple[int, ...]  # blocks whose tokens it wants to see; `frozen_taps`, if it has them, are those of `coded`
+    #: blocks whose tokens it wants to see; `frozen_taps`, if it has them, are those of `coded`
+    taps: tuple[int, ...]
 
     def __call__(self, view: View) -> Tensor: ...  # (B,)
 
@@ -93,12 +95,15 @@ class FlowMatchingTerm(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------
-# The alignment term: a tapped layer, projected, points where a frozen teacher's tokens point.  arXiv:2410.06940
+# The alignment term: a tapped layer, projected, points where a frozen teacher's tokens point.
+# arXiv:2410.06940
 #
-# The loss of a sample is 1 - cosine, mean over its tokens: zero when every token points the teacher's way. The projector is
-# computed in fp32 whatever the run computes in, and exists in training only.
+# The loss of a sample is 1 - cosine, mean over its tokens: zero when every token points the
+# teacher's way. The projector is computed in fp32 whatever the run computes in, and exists in
+# training only.
 #
-# B batch, N tokens of the grid, K tokens tapped (N unless the layer is routed), D model width, E teacher width
+# B batch, N tokens of the grid, K tokens tapped (N unless the layer is routed), D model width, E
+# teacher width
 
 
 EPS = 1e-6
@@ -107,7 +112,8 @@ EPS = 1e-6
 class MLPProjector(nn.Module):
     """REPA: three linears with SiLU between them, token by token; as wide inside as the model.
 
-    The role is head (out of the stream): a rule for the blocks' matrices leaves the projector alone.
+    The role is head (out of the stream): a rule for the blocks' matrices leaves the projector
+    alone.
     """
 
     def __init__(self, width: int, teacher_width: int) -> None:
@@ -121,7 +127,8 @@ class MLPProjector(nn.Module):
 
 
 class ConvProjector(nn.Module):
-    """iREPA: one 3 x 3 convolution on the token grid; tokens that the layer does not have are zero."""
+    """iREPA: one 3 x 3 convolution on the token grid; tokens that the layer does not have are
+    zero."""
 
     parameter_roles = {"weight": Role.head, "bias": Role.vector}
 
@@ -134,32 +141,43 @@ class ConvProjector(nn.Module):
     def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tensor:  # -> (B, K, E)
         h, (rows, columns) = tokens.h.float(), grid
         if tokens.index is not None:
-            h = Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1])).put(Tokens(h, tokens.index)).h  # (B, N, D)
-        h = torch.unflatten(h.transpose(1, 2), 2, grid)  # (B, D, rows, columns), channels last in memory
-        projected = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)  # (B, N, E)
+            # (B, N, D)
+            h = (
+                Tokens(h.new_zeros(len(h), rows * columns, h.shape[-1]))
+                .put(Tokens(h, tokens.index))
+                .h
+            )
+        # (B, D, rows, columns), channels last in memory
+        h = torch.unflatten(h.transpose(1, 2), 2, grid)
+        # (B, N, E)
+        projected = F.conv2d(h, self.weight, self.bias, padding=1).flatten(2).transpose(1, 2)
         return projected if tokens.index is None else gather_rows(projected, tokens.index)
 
 
 def spatially_normalised(y: Tensor, alpha: float = 1.0) -> Tensor:
-    """iREPA (arXiv:2512.10794): (y - alpha mean over tokens) / std over tokens, channel by channel; what all tokens share
-    says less, and nothing where alpha is 1."""
+    """iREPA (arXiv:2512.10794): (y - alpha mean over tokens) / std over tokens, channel by channel;
+    what all tokens share says less, and nothing where alpha is 1."""
     std, mean = y.std(1, correction=0, keepdim=True), y.mean(1, keepdim=True)
     return (y - alpha * mean) / (std + EPS)  # (B, N, E)
 
 
 class AlignmentTerm(nn.Module):
-    def __init__(self, layer: int, teacher: str, projector: nn.Module, normalise: bool, alpha: float = 1.0) -> None:
+    def __init__(
+        self, layer: int, teacher: str, projector: nn.Module, normalise: bool, alpha: float = 1.0
+    ) -> None:
         super().__init__()
         self.layer, self.teacher, self.projector = layer, teacher, projector
         self.normalise, self.alpha = normalise, alpha
         self.taps: tuple[int, ...] = (layer,)
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
-        tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]  # y (B, N, E), on the model's grid
+        # y (B, N, E), on the model's grid
+        tokens, y = view.taps[self.layer], view.batch.teacher[self.teacher]
         if tokens.index is None and tokens.h.shape[1] != y.shape[1]:
             raise ValueError(
-                f"block {self.layer} has {tokens.h.shape[1]} tokens and the teacher '{self.teacher}' "
-                f"{y.shape[1]}: the feed must bring the teacher onto the model's grid"
+                f"block {self.layer} has {tokens.h.shape[1]} tokens and the teacher"
+                f" '{self.teacher}' {y.shape[1]}: the feed must bring the teacher onto the model's"
+                " grid"
             )
         if self.normalise:
             y = spatially_normalised(y, self.alpha)
@@ -180,9 +198,9 @@ class AlignmentTerm(nn.Module):
 class ContrastiveTerm(nn.Module):
     """- mean (v_b - u_pi(b))^2 for each sample; pi goes one round inside a chunk of fixed size.
 
-    The chunk is part of the run: neither the number of processes nor accumulation decides who is compared with whom.
-    Times count as in the flow-matching term: with a weight of its own there, this term would win where that one vanishes,
-    and the velocity would grow without end.
+    The chunk is part of the run: neither the number of processes nor accumulation decides who is
+    compared with whom. Times count as in the flow-matching term: with a weight of its own there,
+    this term would win where that one vanishes, and the velocity would grow without end.
     """
 
     taps: tuple[int, ...] = ()
@@ -193,9 +211,15 @@ class ContrastiveTerm(nn.Module):
 
     def forward(self, view: View) -> Tensor:  # -> (B,)
         batch = len(view.v)
-        rows = batch // self.chunk * self.chunk if self.chunk > 1 else 0  # nobody to be compared with: nothing
+        # nobody to be compared with: nothing
+        rows = batch // self.chunk * self.chunk if self.chunk > 1 else 0
         if not rows:
             return view.v.new_zeros(batch)
-        others = torch.unflatten(view.target[:rows], 0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)  # (rows, C, h, w)
-        apart = (view.v[:rows] - others).square().flatten(1).mean(1) * self.weight(view.draw.t[:rows])
+        # (rows, C, h, w)
+        others = (
+            torch.unflatten(view.target[:rows], 0, (-1, self.chunk)).roll(1, dims=1).flatten(0, 1)
+        )
+        apart = (view.v[:rows] - others).square().flatten(1).mean(1) * self.weight(
+            view.draw.t[:rows]
+        )
         return -F.pad(apart, (0, batch - rows))

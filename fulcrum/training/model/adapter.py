@@ -1,4 +1,5 @@
-"""Weights that stay as they began, and small products that learn beside them (LoRA, arXiv:2106.09685).
+"""Weights that stay as they began, and small products that learn beside them (LoRA,
+arXiv:2106.09685).
 
     y = W x + b + scale up down x          down (r, inputs) begins as a layer's weight does, up (outputs, r) at zero
 
@@ -16,11 +17,13 @@ from fulcrum.training.model.layers import ZERO, Cast, Linear, Role, fan_in, word
 from fulcrum.training.model.transformer import Backbone
 
 BESIDE = ".beside."  # between a layer's name and that of a tensor beside it
-Learns = Callable[[Collection[str], int | None, int], bool]  # words of a weight, its block, the depth
+# words of a weight, its block, the depth
+Learns = Callable[[Collection[str], int | None, int], bool]
 
 
 class Adapter(nn.Module):
-    """What learns beside a layer. The scale is kept with the weights: they can be merged without the run's description."""
+    """What learns beside a layer. The scale is kept with the weights: they can be merged without
+    the run's description."""
 
     def __init__(self, layer: Linear, rank: int, scale: float):
         super().__init__()
@@ -42,12 +45,19 @@ class Adapter(nn.Module):
 
 def freeze(backbone: Backbone, learns: Learns) -> None:
     """Only the weights of which `learns` is true get a gradient; at least one does."""
-    blocks = {id(weight): number for number, block in enumerate(backbone.blocks) for weight in block.parameters()}
+    blocks = {
+        id(weight): number
+        for number, block in enumerate(backbone.blocks)
+        for weight in block.parameters()
+    }
     known = words(backbone)
     for name, weight in backbone.named_parameters():
         weight.requires_grad_(learns(known[name], blocks.get(id(weight)), backbone.depth))
     if not any(weight.requires_grad for weight in backbone.parameters()):
-        raise BadInput("no weight of this denoiser would learn: nothing in it has the chosen role", _there(known))
+        raise BadInput(
+            "no weight of this denoiser would learn: nothing in it has the chosen role",
+            _there(known),
+        )
 
 
 def adapt(backbone: Backbone, rank_beside: Callable[[Collection[str]], int], alpha: float) -> None:
@@ -61,14 +71,17 @@ def adapt(backbone: Backbone, rank_beside: Callable[[Collection[str]], int], alp
         rank = rank_beside(known[f"{name}.weight"])
         if rank >= min(layer.in_features, layer.out_features):
             raise BadInput(
-                f"a product of rank {rank} beside '{name}', which has {layer.in_features} inputs and "
-                f"{layer.out_features} outputs, is as large as the layer itself",
-                f"choose a rank below {min(layer.in_features, layer.out_features)}, or other targets",
+                f"a product of rank {rank} beside '{name}', which has {layer.in_features} inputs"
+                f" and {layer.out_features} outputs, is as large as the layer itself",
+                f"choose a rank below {min(layer.in_features, layer.out_features)}, or other"
+                " targets",
             )
         if rank:
             layer.beside, adapted = Adapter(layer, rank, alpha / rank), True
     if not adapted:
-        raise BadInput("no layer of this denoiser would be adapted: none has a chosen role", _there(known))
+        raise BadInput(
+            "no layer of this denoiser would be adapted: none has a chosen role", _there(known)
+        )
 
 
 def _there(known: Mapping[str, Collection[str]]) -> str:
@@ -81,12 +94,14 @@ def is_beside(name: str) -> bool:
 
 
 def merged(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of the denoiser without adapters that computes the same: W + scale up down. Others are as they were."""
+    """The weights of the denoiser without adapters that computes the same: W + scale up down.
+    Others are as they were."""
     plain = {name: value for name, value in weights.items() if not is_beside(name)}
     for layer in {name.partition(BESIDE)[0] for name in weights if is_beside(name)}:
         down, up, scale = (weights[f"{layer}{BESIDE}{part}"] for part in ("down", "up", "scale"))
         weight = plain[f"{layer}.weight"]
-        # In fp64, so that the sum is rounded once: a picture drawn with it differs least from one drawn unmerged.
+        # In fp64, so that the sum is rounded once: a picture drawn with it differs least from one
+        # drawn unmerged.
         change = scale.double() * (up.detach().double() @ down.detach().double())
         plain[f"{layer}.weight"] = (weight.detach().double() + change).to(weight.dtype)
     return plain

@@ -16,14 +16,16 @@ Shape = tuple[int, int, int, int]  # (B, H, S or T, d)
 
 
 def attention_forward(q: Shape, k: Shape, v: Shape, *_: Any, **__: Any) -> int:
-    """q k' and the sum of values: 2 B H S T (d_q + d_v). Keys that a mask hides are computed, so they count."""
+    """q k' and the sum of values: 2 B H S T (d_q + d_v). Keys that a mask hides are computed, so
+    they count."""
     (batch, heads, queries, width), keys, out = q, k[2], v[3]
     return 2 * batch * heads * queries * keys * (width + out)
 
 
 def attention_backward(grad: Shape, q: Shape, k: Shape, v: Shape, *_: Any, **__: Any) -> int:
-    """Two products for each of the forward's two. The scores that a fused kernel computes again are not counted:
-    that is memory saved, not work asked for; `flops` counts the same way, and torch's own formulas (5 products) do not."""
+    """Two products for each of the forward's two. The scores that a fused kernel computes again are
+    not counted: that is memory saved, not work asked for; `flops` counts the same way, and torch's
+    own formulas (5 products) do not."""
     return 2 * attention_forward(q, k, v)
 
 
@@ -46,16 +48,20 @@ REGISTRY = flop_registry | {
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up the formulas of what is dispatched. torch's FlopCounterMode finds the same sum in three times as long: it
-    follows the modules as well, and tries to take every operation apart that it has no formula for."""
+    """Adds up the formulas of what is dispatched. torch's FlopCounterMode finds the same sum in
+    three times as long: it follows the modules as well, and tries to take every operation apart
+    that it has no formula for."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         kwargs, formula = kwargs or {}, REGISTRY.get(func._overloadpacket)
-        if formula is None and _made_of_others(func):  # in inference mode such operations arrive whole
+        # in inference mode such operations arrive whole
+        if formula is None and _made_of_others(func):
             with self:
                 return func.decompose(*args, **kwargs)
         out = func(*args, **kwargs)
@@ -73,7 +79,8 @@ def _made_of_others(func: Any) -> bool:
 
 
 def counted(function: Callable[[], Any]) -> float:
-    """FLOPs of everything that runs in `function()`, forward and backward: matrix products, convolutions, attention."""
+    """FLOPs of everything that runs in `function()`, forward and backward: matrix products,
+    convolutions, attention."""
     with Counter() as counter:
         function()
     return float(counter.total)

@@ -1,4 +1,5 @@
-"""A backbone prepared for drawing on a CPU: what depends only on time and position is computed once."""
+"""A backbone prepared for drawing on a CPU: what depends only on time and position is computed
+once."""
 
 from typing import NamedTuple, cast
 
@@ -19,7 +20,8 @@ from fulcrum.training.model.transformer import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Blocks without gradients, in half as many operations: what pictures are drawn with on a CPU. The same sums as `Block`.
+# Blocks without gradients, in half as many operations: what pictures are drawn with on a CPU. The
+# same sums as `Block`.
 #
 #     one time for the whole batch   shift and scale are bias and gain of the layer norm: one operation
 #     queries and keys together      normalised, and turned in place as complex numbers
@@ -34,7 +36,8 @@ EPS = 1e-6  # of every norm
 
 
 class Changes(NamedTuple):
-    """What the condition does to a block: (D,) each where it is one for the whole batch, else (B, 1, D); and its norms."""
+    """What the condition does to a block: (D,) each where it is one for the whole batch, else (B,
+    1, D); and its norms."""
 
     gain: Tensor  # 1 + scale
     shift: Tensor
@@ -62,22 +65,32 @@ class FrozenRunner(BlockRunner):
         if not exact(plain):
             return plain(h, active, table, text, place, bias)  # type: ignore[no-any-return]
         kv = plain.read(text, place, len(h), bias) if text.dim() == 2 else text
-        return run_frozen(plain, h, changes_of(plain, active), turn_of(table), kv, padded(bias, h.shape[1]))
+        return run_frozen(
+            plain, h, changes_of(plain, active), turn_of(table), kv, padded(bias, h.shape[1])
+        )
 
 
 def exact(block: Block) -> bool:
     """Is everything fp32?"""
     stored = block.gate_proj.weight.dtype
-    return stored == torch.float32 and block.attention.ops == ALL_FP32 and block.attention.cast == EXACT
+    return (
+        stored == torch.float32
+        and block.attention.ops == ALL_FP32
+        and block.attention.cast == EXACT
+    )
 
 
 def changes_of(block: Block, active: Tensor) -> Changes:
     """active = SiLU(condition), (1 or B, D)."""
     rows = block.modulation.lin(active)
-    shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = (rows[0] if len(rows) == 1 else rows[:, None]).chunk(6, dim=-1)
+    shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = (
+        rows[0] if len(rows) == 1 else rows[:, None]
+    ).chunk(6, dim=-1)
     part = block.attention
     norms = torch.stack((part.norm_q.weight, part.norm_k.weight))[:, None]
-    return Changes(1 + scale, shift, gate, 1 + mlp_scale, mlp_shift, mlp_gate, norms * norms.shape[-1] ** 0.5)
+    return Changes(
+        1 + scale, shift, gate, 1 + mlp_scale, mlp_shift, mlp_gate, norms * norms.shape[-1] ** 0.5
+    )
 
 
 def turn_of(table: Tensor) -> Tensor:
@@ -87,15 +100,21 @@ def turn_of(table: Tensor) -> Tensor:
 
 
 def padded(bias: Tensor | None, tokens: int) -> Tensor | None:
-    """The bias of text keys (B, 1, 1, L), with zeros for image tokens, all of which may be read: (B, 1, 1, L+N)."""
+    """The bias of text keys (B, 1, 1, L), with zeros for image tokens, all of which may be read:
+    (B, 1, 1, L+N)."""
     return None if bias is None else F.pad(bias, (0, tokens))
 
 
-def run_frozen(block: Block, h: Tensor, changes: Changes, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-    """`Block.forward`: h (B, N, D), text (B, L, 2, H, d) as read, bias (B, 1, 1, L+N) -> (B, N, D)."""
+def run_frozen(
+    block: Block, h: Tensor, changes: Changes, turn: Tensor, text: Tensor, bias: Tensor | None
+) -> Tensor:
+    """`Block.forward`: h (B, N, D), text (B, L, 2, H, d) as read, bias (B, 1, 1, L+N) -> (B, N,
+    D)."""
     x = modulated(h, changes.gain, changes.shift)
     h = torch.addcmul(h, changes.gate, looked(block.attention, x, changes.norms, turn, text, bias))
-    return torch.addcmul(h, changes.mlp_gate, gated(block, modulated(h, changes.mlp_gain, changes.mlp_shift)))
+    return torch.addcmul(
+        h, changes.mlp_gate, gated(block, modulated(h, changes.mlp_gain, changes.mlp_shift))
+    )
 
 
 def modulated(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
@@ -105,11 +124,19 @@ def modulated(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift, F.layer_norm(h, h.shape[-1:], eps=EPS), gain)
 
 
-def looked(part: Attention, x: Tensor, norms: Tensor, turn: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
+def looked(
+    part: Attention, x: Tensor, norms: Tensor, turn: Tensor, text: Tensor, bias: Tensor | None
+) -> Tensor:
     """`Attention.forward`. RMSNorm is x sqrt(d) / sqrt(|x|^2 + d eps)."""
-    qkv = torch.unflatten(F.linear(x, part.img_qkv_proj.weight), -1, (3, part.heads, -1))  # (B, N, 3, H, d)
+    # (B, N, 3, H, d)
+    qkv = torch.unflatten(F.linear(x, part.img_qkv_proj.weight), -1, (3, part.heads, -1))
     both = qkv[:, :, :2]  # queries and keys; they are changed where they are
-    size = torch.linalg.vector_norm(both, dim=-1, keepdim=True).square_().add_(EPS * both.shape[-1]).rsqrt_()
+    size = (
+        torch.linalg.vector_norm(both, dim=-1, keepdim=True)
+        .square_()
+        .add_(EPS * both.shape[-1])
+        .rsqrt_()
+    )
     both.mul_(size).mul_(norms)
     torch.view_as_complex(torch.unflatten(both, -1, (-1, 2))).mul_(turn)  # pairs of features
     kv = torch.cat((text, qkv[:, :, 1:]), dim=1)  # (B, L+N, 2, H, d)
@@ -121,11 +148,14 @@ def gated(block: Block, x: Tensor) -> Tensor:
     """`Block.mlp`."""
     gate = F.linear(x, block.gate_proj.weight)
     active = gate.square().mul_(GELU_CUBIC).add_(GELU_LINEAR).mul_(gate).sigmoid_()
-    return F.linear(active.mul_(gate).mul_(F.linear(x, block.up_proj.weight)), block.down_proj.weight)
+    return F.linear(
+        active.mul_(gate).mul_(F.linear(x, block.up_proj.weight)), block.down_proj.weight
+    )
 
 
 # --------------------------------------------------------------------------------------------------
-# A backbone whose weights stand still: what time and places do to it is computed once, for every picture and prompt.
+# A backbone whose weights stand still: what time and places do to it is computed once, for every
+# picture and prompt.
 #
 # B batch, C channels, h w image size, N tokens, L text tokens, D width
 
@@ -134,7 +164,8 @@ KEPT = 1024  # times: more than any sampler has steps
 
 
 class FrozenBackbone:
-    """Full passes of a batch at one time, as a sampler makes them; the same sums as `Backbone.forward`."""
+    """Full passes of a batch at one time, as a sampler makes them; the same sums as
+    `Backbone.forward`."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -143,11 +174,20 @@ class FrozenBackbone:
 
     @staticmethod
     def fits(backbone: Backbone) -> bool:
-        """On a CPU, all in fp32, told nothing but the time, with a head and without a span that is fused."""
+        """On a CPU, all in fp32, told nothing but the time, with a head and without a span that is
+        fused."""
         conditioned = backbone.resolution_embedder is not None or backbone.own_condition is not None
-        plain = all(exact(block) for block in backbone.blocks) and backbone.time_dtype == torch.float32
+        plain = (
+            all(exact(block) for block in backbone.blocks) and backbone.time_dtype == torch.float32
+        )
         on_cpu = backbone.txt_in.weight.device.type == "cpu"
-        return on_cpu and plain and not conditioned and backbone.final_layer is not None and not backbone.route.fuses
+        return (
+            on_cpu
+            and plain
+            and not conditioned
+            and backbone.final_layer is not None
+            and not backbone.route.fuses
+        )
 
     def __call__(self, x_t: Tensor, t: float, text: ReadText) -> Tensor:
         """x_t (B, C, h, w), text as `read_text` gave it -> the prediction, (B, C, h, w)."""
@@ -162,7 +202,8 @@ class FrozenBackbone:
         return unpatchify(backbone.final_layer(h, active), backbone.patch, height, width)
 
     def at(self, t: float) -> tuple[Tensor, list[Changes]]:
-        """The condition at a time, as modulations begin with it (1, D), and what it does to each block."""
+        """The condition at a time, as modulations begin with it (1, D), and what it does to each
+        block."""
         if t not in self.times:
             if len(self.times) >= KEPT:
                 self.times.clear()
@@ -174,6 +215,8 @@ class FrozenBackbone:
         """Rotary positions of a grid."""
         if (rows, columns) not in self.turns:
             backbone = self.backbone
-            table = rotary_table(rows, columns, backbone.axes, backbone.theta, backbone.txt_in.weight.device)
+            table = rotary_table(
+                rows, columns, backbone.axes, backbone.theta, backbone.txt_in.weight.device
+            )
             self.turns[rows, columns] = turn_of(table)
         return self.turns[rows, columns]

@@ -1,4 +1,5 @@
-"""Layers of the transformer: linears with a compute dtype, positions, embeddings, tokens, initialisation."""
+"""Layers of the transformer: linears with a compute dtype, positions, embeddings, tokens,
+initialisation."""
 
 import hashlib
 import math
@@ -11,17 +12,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 # --------------------------------------------------------------------------------------------------
-# Numbers in bf16, 8 significant bits: rounding to them, the cast of a product's operands, and what else is computed so.
+# Numbers in bf16, 8 significant bits: rounding to them, the cast of a product's operands, and what
+# else is computed so.
 #
-# An operation in bf16 takes numbers that bf16 can hold and gives such numbers; inside it sums in fp32, as torch's own
-# kernels do. Its gradient is rounded on the way in and on the way out, as it would be between two bf16 tensors.
+# An operation in bf16 takes numbers that bf16 can hold and gives such numbers; inside it sums in
+# fp32, as torch's own kernels do. Its gradient is rounded on the way in and on the way out, as it
+# would be between two bf16 tensors.
 
 
 def nearest(x: Tensor) -> Tensor:
     """fp32 values, each the nearest that bf16 can hold, ties to even.
 
-    Inductor takes a cast to bf16 and back out of its graphs (its pass `pointless_convert`): what it is to keep is written
-    in integers. A bf16 number is the upper half of an fp32 one.
+    Inductor takes a cast to bf16 and back out of its graphs (its pass `pointless_convert`): what it
+    is to keep is written in integers. A bf16 number is the upper half of an fp32 one.
     """
     if not torch.compiler.is_compiling():
         return x.bfloat16().float()
@@ -50,8 +53,9 @@ def narrowed(x: Tensor, dtype: torch.dtype) -> Tensor:
 class Cast(NamedTuple):
     """What happens to the operands and to the result of a matrix product.
 
-    Emulated, they are rounded and multiplied in fp32: on CPUs without units for bf16 that is faster than torch's own
-    products, and both sum in fp32. The backward's two products see rounded operands too, and their results are rounded.
+    Emulated, they are rounded and multiplied in fp32: on CPUs without units for bf16 that is faster
+    than torch's own products, and both sum in fp32. The backward's two products see rounded
+    operands too, and their results are rounded.
     """
 
     dtype: torch.dtype
@@ -65,7 +69,8 @@ EXACT = Cast(torch.float32)
 
 
 def emulate_bf16(module: nn.Module) -> None:
-    """Multiply in rounded fp32 numbers wherever the module would in bf16. Decided outside, as compiling is."""
+    """Multiply in rounded fp32 numbers wherever the module would in bf16. Decided outside, as
+    compiling is."""
     for part in module.modules():
         cast = vars(part).get("cast")
         if isinstance(cast, Cast) and cast.dtype == torch.bfloat16:
@@ -85,9 +90,11 @@ ALL_FP32 = OpDtypes()
 
 
 # --------------------------------------------------------------------------------------------------
-# What each parameter is for: declared by the module where it is born, so that optimizers never guess from names.
+# What each parameter is for: declared by the module where it is born, so that optimizers never
+# guess from names.
 #
-# The declaration is an attribute of the module, not of the Parameter: FSDP2 replaces Parameters by sharded ones.
+# The declaration is an attribute of the module, not of the Parameter: FSDP2 replaces Parameters by
+# sharded ones.
 
 
 class Role(StrEnum):
@@ -108,10 +115,16 @@ class Use(StrEnum):
 
 
 def words(module: nn.Module) -> dict[str, frozenset[str]]:
-    """The words that every parameter is chosen by: its role, and what its layer is for if that is said."""
-    uses: dict[str, str] = {prefix: part.use for prefix, part in module.named_modules() if getattr(part, "use", None)}
+    """The words that every parameter is chosen by: its role, and what its layer is for if that is
+    said."""
+    uses: dict[str, str] = {
+        prefix: part.use for prefix, part in module.named_modules() if getattr(part, "use", None)
+    }
     return {
-        name: frozenset({str(role)} | ({str(uses[layer])} if (layer := name.rpartition(".")[0]) in uses else set()))
+        name: frozenset(
+            {str(role)}
+            | ({str(uses[layer])} if (layer := name.rpartition(".")[0]) in uses else set())
+        )
         for name, role in roles(module).items()
     }
 
@@ -119,7 +132,8 @@ def words(module: nn.Module) -> dict[str, frozenset[str]]:
 def roles(module: nn.Module) -> dict[str, Role]:
     """The role of every parameter by its full name; raises unless each is declared exactly once.
 
-    A module declares with an attribute `parameter_roles`: {its own parameter's name, dotted if in a child: role}.
+    A module declares with an attribute `parameter_roles`: {its own parameter's name, dotted if in a
+    child: role}.
     """
     known: dict[str, Role] = {}
     for prefix, part in module.named_modules():
@@ -127,13 +141,20 @@ def roles(module: nn.Module) -> dict[str, Role]:
         for name, role in declared.items():
             full = f"{prefix}.{name}" if prefix else name
             if full in known:
-                raise ValueError(f"parameter '{full}' has two roles, {known[full]} and {role}: declare it once")
+                raise ValueError(
+                    f"parameter '{full}' has two roles, {known[full]} and {role}: declare it once"
+                )
             known[full] = Role(role)
     names = {name for name, _ in module.named_parameters()}
     if lost := sorted(names - known.keys()):
-        raise ValueError(f"no role for {', '.join(lost)}: name each in `parameter_roles` of the module that makes it")
+        raise ValueError(
+            f"no role for {', '.join(lost)}: name each in `parameter_roles` of the module that"
+            " makes it"
+        )
     if ghost := sorted(known.keys() - names):
-        raise ValueError(f"a role for what is no parameter: {', '.join(ghost)}; correct `parameter_roles`")
+        raise ValueError(
+            f"a role for what is no parameter: {', '.join(ghost)}; correct `parameter_roles`"
+        )
     return {name: known[name] for name, _ in module.named_parameters()}
 
 
@@ -152,44 +173,59 @@ ZERO, ONE = InitialValue(0.0, 0.0), InitialValue(1.0, 1.0)
 
 
 def fan_in(inputs: int) -> InitialValue:
-    """Uniform within 1/sqrt(inputs): torch's own rule for linears, weights and biases, which PRX keeps."""
+    """Uniform within 1/sqrt(inputs): torch's own rule for linears, weights and biases, which PRX
+    keeps."""
     bound = 1 / math.sqrt(inputs)
     return InitialValue(-bound, bound)
 
 
 def starts(module: nn.Module) -> dict[str, InitialValue]:
-    """How every parameter begins, as the modules declare it in `parameter_starts`; raises where one does not."""
+    """How every parameter begins, as the modules declare it in `parameter_starts`; raises where one
+    does not."""
     values: dict[str, InitialValue] = {}
     for prefix, part in module.named_modules():
         declared: Mapping[str, InitialValue] = getattr(part, "parameter_starts", {})
-        values |= {f"{prefix}.{name}" if prefix else name: start for name, start in declared.items()}
+        values |= {
+            f"{prefix}.{name}" if prefix else name: start for name, start in declared.items()
+        }
     names = [name for name, _ in module.named_parameters()]
     if lost := [name for name in names if name not in values]:
-        raise ValueError(f"no start for {', '.join(lost)}: name each in `parameter_starts` of the module that makes it")
+        raise ValueError(
+            f"no start for {', '.join(lost)}: name each in `parameter_starts` of the module that"
+            " makes it"
+        )
     return {name: values[name] for name in names}
 
 
 def draw(name: str, shape: torch.Size, start: InitialValue, seed: int) -> Tensor:
-    """The whole parameter `name` of seed `seed`, fp32 on the CPU; no other parameter has a say in it."""
+    """The whole parameter `name` of seed `seed`, fp32 on the CPU; no other parameter has a say in
+    it."""
     if start.low == start.high:
         return torch.full(shape, start.low, dtype=torch.float32)
     key = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "little")
     generator = torch.Generator().manual_seed(key >> 1)  # 63 bits: torch's seeds are signed
-    return torch.empty(shape, dtype=torch.float32).uniform_(start.low, start.high, generator=generator)
+    return torch.empty(shape, dtype=torch.float32).uniform_(
+        start.low, start.high, generator=generator
+    )
 
 
 @torch.no_grad()
 def initialise(module: nn.Module, seed: int) -> None:
-    """Fill every parameter in place, one at a time; sharded ones are `fulcrum.training.dist.shard`'s."""
+    """Fill every parameter in place, one at a time; sharded ones are
+    `fulcrum.training.dist.shard`'s."""
     how = starts(module)
     for name, parameter in module.named_parameters():
         if parameter.is_meta:
-            raise ValueError(f"parameter '{name}' is on the meta device: call `to_empty(device=...)` before initialise")
+            raise ValueError(
+                f"parameter '{name}' is on the meta device: call `to_empty(device=...)` before"
+                " initialise"
+            )
         parameter.copy_(draw(name, parameter.shape, how[name], seed))
 
 
 # --------------------------------------------------------------------------------------------------
-# A linear layer that stores fp32, multiplies in the dtype it is told, and declares its parameters' roles and starts.
+# A linear layer that stores fp32, multiplies in the dtype it is told, and declares its parameters'
+# roles and starts.
 
 
 class Linear(nn.Linear):
@@ -226,7 +262,8 @@ class Linear(nn.Linear):
 
 
 class Gain(nn.Module):
-    """The learned gain of a norm, (D,), under the name `weight`; the norm itself is arithmetic of the caller."""
+    """The learned gain of a norm, (D,), under the name `weight`; the norm itself is arithmetic of
+    the caller."""
 
     parameter_roles = {"weight": Role.vector}
     parameter_starts = {"weight": ONE}
@@ -242,11 +279,15 @@ class Gain(nn.Module):
 # B batch, N tokens, H heads, d head width
 
 
-def rotary_table(rows: int, cols: int, axes: tuple[int, int], theta: float, device: torch.device) -> Tensor:
-    """(1, N, d): cosines of the d/2 angles of each token, then their sines; rows first, then columns.
+def rotary_table(
+    rows: int, cols: int, axes: tuple[int, int], theta: float, device: torch.device
+) -> Tensor:
+    """(1, N, d): cosines of the d/2 angles of each token, then their sines; rows first, then
+    columns.
 
-    Angles are made in fp64 and stored in fp32, as the published model does. It is made anew at each call: it costs
-    microseconds, and a cached or registered table would be wrong after `to_empty`, a deep copy or another grid.
+    Angles are made in fp64 and stored in fp32, as the published model does. It is made anew at each
+    call: it costs microseconds, and a cached or registered table would be wrong after `to_empty`, a
+    deep copy or another grid.
     """
     exact = torch.float32 if device.type == "mps" else torch.float64
     parts = []
@@ -264,7 +305,9 @@ def rotate(x: Tensor, table: Tensor, dtype: torch.dtype = torch.float32) -> Tens
     x, table = narrowed(x, dtype), narrowed(table, dtype)
     cos, sin = table[:, :, None].chunk(2, dim=-1)  # (., N, 1, d/2)
     even, odd = torch.unflatten(x, -1, (-1, 2)).unbind(-1)  # (B, N, H, d/2)
-    return narrowed(torch.stack((cos * even - sin * odd, sin * even + cos * odd), dim=-1).flatten(-2), dtype)
+    return narrowed(
+        torch.stack((cos * even - sin * odd, sin * even + cos * odd), dim=-1).flatten(-2), dtype
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -288,18 +331,26 @@ def patchify(x: Tensor, patch: int) -> Tensor:
 def unpatchify(tokens: Tensor, patch: int, height: int, width: int) -> Tensor:
     """(B, N, C p p) -> (B, C, h, w), the inverse of patchify."""
     batch, _, features = tokens.shape
-    x = tokens.reshape(batch, height // patch, width // patch, features // (patch * patch), patch, patch)
+    x = tokens.reshape(
+        batch, height // patch, width // patch, features // (patch * patch), patch, patch
+    )
     return x.permute(0, 3, 1, 4, 2, 5).reshape(batch, -1, height, width)
 
 
-def sinusoids(value: Tensor, width: int, factor: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """factor * value (B,) -> (B, width): cosines first, then sines, periods from 2 pi to 2 pi MAX_PERIOD.
+def sinusoids(
+    value: Tensor, width: int, factor: float = 1.0, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """factor * value (B,) -> (B, width): cosines first, then sines, periods from 2 pi to 2 pi
+    MAX_PERIOD.
 
-    The factor comes last, as in diffusers: an angle near 1000 rounds to 6e-5, so the order is visible in the output.
+    The factor comes last, as in diffusers: an angle near 1000 rounds to 6e-5, so the order is
+    visible in the output.
     """
     half = width // 2
     steps = torch.arange(half, dtype=torch.float32, device=value.device)
-    angles = factor * (narrowed(value.float(), dtype)[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half))
+    angles = factor * (
+        narrowed(value.float(), dtype)[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half)
+    )
     return narrowed(torch.cat((angles.cos(), angles.sin()), dim=-1), dtype)
 
 
@@ -327,7 +378,9 @@ class Head(nn.Module):
 
     __call__: Callable[..., Tensor]
 
-    def __init__(self, width: int, features: int, compute: torch.dtype, norm: torch.dtype = torch.float32):
+    def __init__(
+        self, width: int, features: int, compute: torch.dtype, norm: torch.dtype = torch.float32
+    ):
         super().__init__()
         self.norm_dtype = norm
         self.linear = Linear(width, features, Role.head, start=ZERO, compute=compute)
@@ -341,22 +394,26 @@ class Head(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------
-# Tokens that know where they come from, so that routing and alignment compose without knowing each other.
+# Tokens that know where they come from, so that routing and alignment compose without knowing each
+# other.
 #
 # B batch, N tokens of the grid, K kept, D width
 
 
 class Tokens(NamedTuple):
-    """Features and the place of each on the grid; no index means that the whole grid is here, in order."""
+    """Features and the place of each on the grid; no index means that the whole grid is here, in
+    order."""
 
     h: Tensor  # (B, N, D)
     index: Tensor | None = None  # type: ignore[assignment]  # (B, N) int64; hides tuple.index, which nobody calls
 
     def take(self, keep: Tensor) -> "Tokens":
-        """The tokens at `keep`, positions in this sequence; their index still speaks of the grid."""
+        """The tokens at `keep`, positions in this sequence; their index still speaks of the
+        grid."""
         if keep.shape[0] != self.h.shape[0] or keep.dim() != 2:
             raise ValueError(
-                f"keep must be (batch, kept) = ({self.h.shape[0]}, K), found {tuple(keep.shape)}: one row per image"
+                f"keep must be (batch, kept) = ({self.h.shape[0]}, K), found {tuple(keep.shape)}:"
+                " one row per image"
             )
         index = keep if self.index is None else self.index.gather(1, keep)
         return Tokens(gather_rows(self.h, keep), index)  # (B, K, D)
@@ -364,20 +421,26 @@ class Tokens(NamedTuple):
     def put(self, part: "Tokens") -> "Tokens":
         """This whole grid, with the tokens of `part` in their places."""
         if self.index is not None:
-            raise ValueError("put needs the whole grid on the left, found tokens that were already taken from it")
+            raise ValueError(
+                "put needs the whole grid on the left, found tokens that were already taken from it"
+            )
         if part.index is None:
             return part
-        whole = self.h.flatten(0, 1).index_copy(0, flat_places(part.index, self.h.shape[1]), part.h.flatten(0, 1))
+        whole = self.h.flatten(0, 1).index_copy(
+            0, flat_places(part.index, self.h.shape[1]), part.h.flatten(0, 1)
+        )
         return Tokens(torch.unflatten(whole, 0, self.h.shape[:2]))  # (B, N, D)
 
 
 def gather_rows(rows: Tensor, keep: Tensor) -> Tensor:
-    """rows (B, N, ...) at keep (B, K) -> (B, K, ...). Whole rows are moved: on a CPU three times as fast as `gather`."""
+    """rows (B, N, ...) at keep (B, K) -> (B, K, ...). Whole rows are moved: on a CPU three times as
+    fast as `gather`."""
     taken = rows.flatten(0, 1).index_select(0, flat_places(keep, rows.shape[1]))
     return torch.unflatten(taken, 0, keep.shape)
 
 
 def flat_places(keep: Tensor, tokens: int) -> Tensor:
-    """Places (B, K) on grids of so many tokens -> (B K,) in the batch's tokens, one grid after the other."""
+    """Places (B, K) on grids of so many tokens -> (B K,) in the batch's tokens, one grid after the
+    other."""
     first = torch.arange(0, len(keep) * tokens, tokens, device=keep.device)
     return (keep + first[:, None]).flatten()

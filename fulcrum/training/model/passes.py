@@ -16,8 +16,9 @@ from fulcrum.training.model.transformer import Backbone, Out, ReadText, Text, ru
 # --------------------------------------------------------------------------------------------------
 # Passes of a model side by side, one thread each, and their gradients as one node of the graph.
 #
-# Two threads inside every operator meet at its end and wait for the slower; two passes with a thread each meet once. A lane
-# takes every so-many-th pass, in order, and lanes are added in their order: the result does not depend on who ends first.
+# Two threads inside every operator meet at its end and wait for the slower; two passes with a
+# thread each meet once. A lane takes every so-many-th pass, in order, and lanes are added in their
+# order: the result does not depend on who ends first.
 
 
 Result = TypeVar("Result")
@@ -26,11 +27,16 @@ Pass = Callable[[Tensor], list[Tensor]]  # x of the pass -> its outputs that may
 
 class Lanes(NamedTuple):
     number: int
-    abreast: bool = True  # false: one after the other, for code that is being compiled, which must not happen twice at once
+    #: false: one after the other, for code that is being compiled, which must not happen twice at
+    #: once
+    abreast: bool = True
 
 
-def run_passes(passes: Sequence[Pass], xs: Sequence[Tensor], weights: Sequence[Tensor], lanes: Lanes) -> list[list[Tensor]]:
-    """The outputs of every pass, with gradients for `xs` and `weights` where they want them and the caller is recording."""
+def run_passes(
+    passes: Sequence[Pass], xs: Sequence[Tensor], weights: Sequence[Tensor], lanes: Lanes
+) -> list[list[Tensor]]:
+    """The outputs of every pass, with gradients for `xs` and `weights` where they want them and the
+    caller is recording."""
     if not torch.is_grad_enabled():
         return _forth(passes, xs, lanes)
     apply: Callable[..., tuple[Tensor, ...]] = _Passes.apply
@@ -40,7 +46,9 @@ def run_passes(passes: Sequence[Pass], xs: Sequence[Tensor], weights: Sequence[T
 
 
 def _forth(passes: Sequence[Pass], xs: Sequence[Tensor], lanes: Lanes) -> list[list[Tensor]]:
-    outs = side_by_side(lambda lane: [passes[i](xs[i]) for i in range(lane, len(xs), lanes.number)], lanes)
+    outs = side_by_side(
+        lambda lane: [passes[i](xs[i]) for i in range(lane, len(xs), lanes.number)], lanes
+    )
     return [outs[i % lanes.number][i // lanes.number] for i in range(len(xs))]
 
 
@@ -49,7 +57,8 @@ def side_by_side(work: Callable[[int], Result], lanes: Lanes) -> list[Result]:
     recording, threads = torch.is_grad_enabled(), torch.get_num_threads()
 
     def alone(lane: int) -> Result:
-        torch.set_num_threads(1)  # of the process, and of this thread's own OpenMP team: both are needed
+        # of the process, and of this thread's own OpenMP team: both are needed
+        torch.set_num_threads(1)
         with torch.set_grad_enabled(recording):  # a thread begins with a setting of its own
             return work(lane)
 
@@ -65,14 +74,18 @@ def _pool(lanes: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(lanes, thread_name_prefix="lane")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has the pool, but none of its threads
+# a forked child has the pool, but none of its threads
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 class _Passes(torch.autograd.Function):
-    """Autograd walks one graph with one thread: here each lane walks the graphs of its own passes."""
+    """Autograd walks one graph with one thread: here each lane walks the graphs of its own
+    passes."""
 
     @staticmethod
-    def forward(ctx: Any, passes: Sequence[Pass], count: int, lanes: Lanes, *leaves: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, passes: Sequence[Pass], count: int, lanes: Lanes, *leaves: Tensor
+    ) -> tuple[Tensor, ...]:
         xs = [x.detach().requires_grad_(x.requires_grad) for x in leaves[:count]]
         with torch.enable_grad():
             ctx.outs = _forth(passes, xs, lanes)
@@ -91,7 +104,11 @@ class _Passes(torch.autograd.Function):
             for i in range(lane, len(xs), ctx.lanes.number):
                 leaves = [xs[i], *weights] if xs[i].requires_grad else weights
                 # A tap before the first weight that learns has no history.
-                ends = [(out, grad) for out, grad in zip(outs[i], grads[i * each :], strict=False) if out.requires_grad]
+                ends = [
+                    (out, grad)
+                    for out, grad in zip(outs[i], grads[i * each :], strict=False)
+                    if out.requires_grad
+                ]
                 tails, slopes = zip(*ends, strict=True)
                 gradients = list(torch.autograd.grad(tails, leaves, slopes, allow_unused=True))
                 of_x[i] = gradients.pop(0) if xs[i].requires_grad else None
@@ -107,27 +124,33 @@ class _Passes(torch.autograd.Function):
 
 def added(total: list[Tensor | None], part: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients of the same weights added, in place; none is a gradient of nothing."""
-    return [b if a is None else a if b is None else a.add_(b) for a, b in zip(total, part, strict=True)]
+    return [
+        b if a is None else a if b is None else a.add_(b) for a, b in zip(total, part, strict=True)
+    ]
 
 
 # --------------------------------------------------------------------------------------------------
-# A batch through a backbone in several passes, side by side where there are lanes: the same sum, faster on a CPU.
+# A batch through a backbone in several passes, side by side where there are lanes: the same sum,
+# faster on a CPU.
 #
 # B batch, N tokens
 
 
-CACHED_TOKENS = 2048  # of a pass on the CPU; half as many where every pass has one core, and that core's cache, to itself
+# of a pass on the CPU; half as many where every pass has one core, and that core's cache, to itself
+CACHED_TOKENS = 2048
 
 
 class Passes:
     """Called like the backbone, and gives what it gives for the whole batch.
 
-    Several lanes are threads, each with passes of its own: not for sharded weights, which have hooks.
+    Several lanes are threads, each with passes of its own: not for sharded weights, which have
+    hooks.
     """
 
     def __init__(self, backbone: Backbone, lanes: int = 1) -> None:
         self.backbone, self.lanes = backbone, lanes
-        self.known: set[tuple[Any, ...]] = set()  # shapes that were run in lanes before: compiled by then
+        # shapes that were run in lanes before: compiled by then
+        self.known: set[tuple[Any, ...]] = set()
 
     def __call__(
         self,
@@ -140,12 +163,24 @@ class Passes:
         drop_path: Tensor | None = None,
         short: bool = False,
     ) -> Out:
-        rows = rows_per_pass(len(x_t), x_t[0, 0].numel() // self.backbone.patch**2, x_t.device, self.lanes)
+        rows = rows_per_pass(
+            len(x_t), x_t[0, 0].numel() // self.backbone.patch**2, x_t.device, self.lanes
+        )
         if rows == len(x_t):
             return run_backbone(
-                self.backbone, x_t, t, text, keep=keep, taps=taps, size=size, drop_path=drop_path, short=short
+                self.backbone,
+                x_t,
+                t,
+                text,
+                keep=keep,
+                taps=taps,
+                size=size,
+                drop_path=drop_path,
+                short=short,
             )
-        parts = zip(*(split_rows(value, rows) for value in (t, text, keep, size, drop_path)), strict=False)
+        parts = zip(
+            *(split_rows(value, rows) for value in (t, text, keep, size, drop_path)), strict=False
+        )
         run = partial(run_backbone, self.backbone, taps=taps, short=short)
         passes = [
             partial(run, t=t, text=text, keep=keep, size=size, drop_path=drop_path)
@@ -154,13 +189,25 @@ class Passes:
         xs = torch.split(x_t, rows)
         if self.lanes == 1:
             return join([one(x) for one, x in zip(passes, xs, strict=True)])
-        shapes = (torch.is_grad_enabled(), rows, x_t.shape[1:], keep is None or keep.shape[1], drop_path is None, short)
-        lanes = Lanes(self.lanes, abreast=self.backbone.run_block.graphs == "none" or shapes in self.known)
+        shapes = (
+            torch.is_grad_enabled(),
+            rows,
+            x_t.shape[1:],
+            keep is None or keep.shape[1],
+            drop_path is None,
+            short,
+        )
+        lanes = Lanes(
+            self.lanes, abreast=self.backbone.run_block.graphs == "none" or shapes in self.known
+        )
         self.known.add(shapes)
         return join(self.run_lanes(passes, xs, lanes))
 
-    def run_lanes(self, passes: Sequence[Callable[[Tensor], Out]], xs: Sequence[Tensor], lanes: Lanes) -> list[Out]:
-        """What the passes give, run side by side. Text gets no gradient: it comes from a frozen encoder."""
+    def run_lanes(
+        self, passes: Sequence[Callable[[Tensor], Out]], xs: Sequence[Tensor], lanes: Lanes
+    ) -> list[Out]:
+        """What the passes give, run side by side. Text gets no gradient: it comes from a frozen
+        encoder."""
         indexes: dict[int, dict[int, Tensor | None]] = {}
 
         def tensors(number: int, x: Tensor) -> list[Tensor]:
@@ -171,27 +218,38 @@ class Passes:
         weights = list(self.backbone.parameters())
         outputs = run_passes([partial(tensors, i) for i in range(len(passes))], xs, weights, lanes)
         return [
-            Out(pred, {layer: Tokens(h, index) for (layer, index), h in zip(indexes[i].items(), streams, strict=True)})
+            Out(
+                pred,
+                {
+                    layer: Tokens(h, index)
+                    for (layer, index), h in zip(indexes[i].items(), streams, strict=True)
+                },
+            )
             for i, (pred, *streams) in enumerate(outputs)
         ]
 
 
 def rows_per_pass(batch: int, tokens: int, device: torch.device, lanes: int = 1) -> int:
-    """How many images go through the stack together: on a CPU as many as keep a layer's features in its cache.
+    """How many images go through the stack together: on a CPU as many as keep a layer's features in
+    its cache.
 
-    One batch in several passes is the same sum; equal passes, so that they share one graph, and as many for every lane if
-    that can be. Measured at width 128: linears 10-15 % faster at 1,024-2,048 tokens than at 4,096 and more.
+    One batch in several passes is the same sum; equal passes, so that they share one graph, and as
+    many for every lane if that can be. Measured at width 128: linears 10-15 % faster at 1,024-2,048
+    tokens than at 4,096 and more.
     """
     if device.type != "cpu" or (lanes == 1 and batch * tokens <= CACHED_TOKENS):
         return batch
     most = CACHED_TOKENS // min(lanes, 2)
-    fitting = [rows for rows in range(2, batch // lanes + 1) if batch % rows == 0 and rows * tokens <= most]
+    fitting = [
+        rows for rows in range(2, batch // lanes + 1) if batch % rows == 0 and rows * tokens <= most
+    ]
     even = [rows for rows in fitting if batch // rows % lanes == 0]
     return max(even or fitting, default=1 if batch * tokens > CACHED_TOKENS else batch)
 
 
 def split_rows(value: Any, rows: int) -> Iterator[Any]:
-    """Cut a tensor, or every tensor of a tuple, into groups of `rows`; None and numbers are the same for every group."""
+    """Cut a tensor, or every tensor of a tuple, into groups of `rows`; None and numbers are the
+    same for every group."""
     if value is None or isinstance(value, int):
         return repeat(value)
     if isinstance(value, Tensor):
@@ -207,6 +265,7 @@ def join(outs: list[Out]) -> Out:
         streams = [out.taps[layer] for out in outs]
         indexes = [tokens.index for tokens in streams if tokens.index is not None]
         taps[layer] = Tokens(
-            torch.cat([tokens.h for tokens in streams]), None if first.index is None else torch.cat(indexes)
+            torch.cat([tokens.h for tokens in streams]),
+            None if first.index is None else torch.cat(indexes),
         )
     return Out(torch.cat([out.pred for out in outs]), taps)

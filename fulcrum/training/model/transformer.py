@@ -1,4 +1,5 @@
-"""The denoiser: image tokens attend to text through a stack of blocks; parameter names are those of diffusers."""
+"""The denoiser: image tokens attend to text through a stack of blocks; parameter names are those of
+diffusers."""
 
 from __future__ import annotations
 
@@ -37,24 +38,30 @@ from fulcrum.training.model.layers import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Text without its padding: only real tokens are projected, and keys are laid out where attention wants them.
+# Text without its padding: only real tokens are projected, and keys are laid out where attention
+# wants them.
 #
 # B batch, L text tokens, M real text tokens of the batch, N image tokens, E text width
 
 
-# emb (B, L, E), mask (B, L) true = keep, and how many tokens are real at most, where the host has counted them
+# emb (B, L, E), mask (B, L) true = keep, and how many tokens are real at most, where the host has
+# counted them
 Text = tuple[Tensor, Tensor | None] | tuple[Tensor, Tensor | None, int | None]
-ALIGN = 8  # the number of keys is rounded up to this: CPU attention was 5-10 % faster over 48+64 keys than over 45+64
+# the number of keys is rounded up to this: CPU attention was 5-10 % faster over 48+64 keys than
+# over 45+64
+ALIGN = 8
 
 
 class Packed(NamedTuple):
     rows: Tensor  # (M, E) the tokens that are read
-    place: Tensor | None  # (M,) where each stands in the flattened (B, L); none: every place is taken, in order
+    #: (M,) where each stands in the flattened (B, L); none: every place is taken, in order
+    place: Tensor | None
     bias: Tensor | None  # (B, 1, 1, L) 0 for what may be read, -inf for padding
 
 
 class ReadText(NamedTuple):
-    """What every block needs of a text. Keys and values do not change between the steps of a sampler."""
+    """What every block needs of a text. Keys and values do not change between the steps of a
+    sampler."""
 
     rows: tuple[Tensor, ...]  # per block: packed (M, D), or keys and values (B, L, 2, H, d)
     place: Tensor | None  # (M,) of the packed rows
@@ -64,12 +71,15 @@ class ReadText(NamedTuple):
 def pack(emb: Tensor, mask: Tensor | None, most: int | None = None) -> Packed:
     """emb (B, L, E), mask (B, L) true = keep, padding anywhere; `most` real tokens.
 
-    Off the CPU as many rows are taken as are real at most: to count them the host would have to wait for the device.
+    Off the CPU as many rows are taken as are real at most: to count them the host would have to
+    wait for the device.
     """
     if mask is None:
         return Packed(emb.flatten(0, 1), None, None)
     if mask.shape != emb.shape[:2]:
-        raise ValueError(f"the mask must be (batch, length) = {tuple(emb.shape[:2])}, found {tuple(mask.shape)}")
+        raise ValueError(
+            f"the mask must be (batch, length) = {tuple(emb.shape[:2])}, found {tuple(mask.shape)}"
+        )
     mask = mask.bool()
     if emb.device.type != "cpu":
         return pack_at_most(emb, mask, mask.numel() if most is None else most)
@@ -81,8 +91,8 @@ def pack(emb: Tensor, mask: Tensor | None, most: int | None = None) -> Packed:
 
 
 def pack_at_most(emb: Tensor, mask: Tensor, most: int) -> Packed:
-    """The first `most` places, real ones before padding: no number of the device is read. What is padding among them goes
-    to its own place, where attention does not look."""
+    """The first `most` places, real ones before padding: no number of the device is read. What is
+    padding among them goes to its own place, where attention does not look."""
     if most >= mask.numel():
         return Packed(emb.flatten(0, 1), None, key_bias(mask))
     place = mask.flatten().to(torch.uint8).argsort(descending=True, stable=True)[:most]
@@ -99,7 +109,8 @@ def unpack(rows: Tensor, place: Tensor | None, batch: int, bias: Tensor | None) 
 
 
 def key_bias(mask: Tensor) -> Tensor:
-    """mask (B, L) -> (B, 1, 1, L): one number per key, broadcast over heads and queries by the attention."""
+    """mask (B, L) -> (B, 1, 1, L): one number per key, broadcast over heads and queries by the
+    attention."""
     zeros = torch.zeros(mask.shape, dtype=torch.float32, device=mask.device)
     return zeros.masked_fill(~mask, -torch.inf)[:, None, None]
 
@@ -112,9 +123,11 @@ def any_length(rows: Tensor, place: Tensor | None) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Attention of image tokens over [text; image]: projections, norms, positions, and the choice of the kernel.
+# Attention of image tokens over [text; image]: projections, norms, positions, and the choice of the
+# kernel.
 #
-# B batch, N image tokens, L text tokens, M text tokens in any arrangement, H heads, d head width, D = H d
+# B batch, N image tokens, L text tokens, M text tokens in any arrangement, H heads, d head width, D
+# = H d
 
 
 def rms_norm(x: Tensor, gain: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -124,14 +137,18 @@ def rms_norm(x: Tensor, gain: Tensor, dtype: torch.dtype = torch.float32) -> Ten
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(q k' / sqrt(d) + bias) v: q (B, N, H, d), k v (B, L+N, H, d), bias (B, 1, 1, L+N) -> (B, N, H, d)."""
+    """softmax(q k' / sqrt(d) + bias) v: q (B, N, H, d), k v (B, L+N, H, d), bias (B, 1, 1, L+N) ->
+    (B, N, H, d)."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2)
 
 
-def attend_stepwise(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, cast: Cast, dtype: torch.dtype) -> Tensor:
-    """The same, product by product, for what no fused kernel offers: a softmax in bf16, or weights rounded to bf16 before
-    they meet the values, as kernels with bf16 units do. It stores the scores, (B, H, N, L+N)."""
+def attend_stepwise(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, cast: Cast, dtype: torch.dtype
+) -> Tensor:
+    """The same, product by product, for what no fused kernel offers: a softmax in bf16, or weights
+    rounded to bf16 before they meet the values, as kernels with bf16 units do. It stores the
+    scores, (B, H, N, L+N)."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     scores = (q @ k.mT).float() / math.sqrt(q.shape[-1])  # (B, H, N, L+N)
     scores = narrowed(scores if bias is None else scores + bias, dtype)
@@ -146,8 +163,12 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, compute: torch.dtype, ops: OpDtypes = ALL_FP32):
         super().__init__()
         self.heads, self.cast, self.ops = heads, Cast(compute), ops
-        self.img_qkv_proj = Linear(width, 3 * width, Role.matrix, bias=False, compute=compute, use=Use.attention_in)
-        self.txt_kv_proj = Linear(width, 2 * width, Role.matrix, bias=False, compute=compute, use=Use.text)
+        self.img_qkv_proj = Linear(
+            width, 3 * width, Role.matrix, bias=False, compute=compute, use=Use.attention_in
+        )
+        self.txt_kv_proj = Linear(
+            width, 2 * width, Role.matrix, bias=False, compute=compute, use=Use.text
+        )
         self.norm_q, self.norm_k, self.norm_added_k = (Gain(width // heads) for _ in range(3))
         out = Linear(width, width, Role.matrix, bias=False, compute=compute, use=Use.attention_out)
         self.to_out = nn.ModuleList((out,))
@@ -155,14 +176,19 @@ class Attention(nn.Module):
     def read(self, text: Tensor) -> Tensor:
         """text (M, D) -> keys and values (M, 2, H, d)."""
         k, v = torch.unflatten(self.txt_kv_proj(text), -1, (2, self.heads, -1)).unbind(-3)
-        return torch.stack((self.cast(rms_norm(k, self.norm_added_k.weight, self.ops.norm)), v), dim=-3)
+        return torch.stack(
+            (self.cast(rms_norm(k, self.norm_added_k.weight, self.ops.norm)), v), dim=-3
+        )
 
     def forward(self, x: Tensor, table: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-        """x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) as read, bias (B, 1, 1, L) -> (B, N, D)."""
-        q, k, v = torch.unflatten(self.img_qkv_proj(x), -1, (3, self.heads, -1)).unbind(-3)  # (B, N, H, d)
+        """x (B, N, D), table (1 or B, N, d), text (B, L, 2, H, d) as read, bias (B, 1, 1, L) -> (B,
+        N, D)."""
+        # (B, N, H, d)
+        q, k, v = torch.unflatten(self.img_qkv_proj(x), -1, (3, self.heads, -1)).unbind(-3)
         q = self.cast(self.placed(q, self.norm_q.weight, table))
         k = self.cast(self.placed(k, self.norm_k.weight, table))
-        k, v = torch.cat((text[:, :, 0], k), dim=1), torch.cat((text[:, :, 1], v), dim=1)  # (B, L+N, H, d)
+        # (B, L+N, H, d)
+        k, v = torch.cat((text[:, :, 0], k), dim=1), torch.cat((text[:, :, 1], v), dim=1)
         if bias is not None:
             bias = F.pad(bias, (0, x.shape[1])).to(self.cast.dtype)  # every image token may be read
         out: Tensor = self.to_out[0](self.attend(q, k, v, bias).flatten(-2))
@@ -179,7 +205,8 @@ class Attention(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------
-# One transformer block: attention, then a gated MLP, each shifted, scaled and gated by the condition (adaLN).
+# One transformer block: attention, then a gated MLP, each shifted, scaled and gated by the
+# condition (adaLN).
 #
 # B batch, N tokens, L text tokens, M real text tokens of the batch, H heads, D width
 
@@ -191,15 +218,17 @@ GELU_CUBIC = 0.044715 * GELU_LINEAR
 class Modulation(nn.Module):
     """Condition -> shift, scale, gate for the attention, then for the MLP.
 
-    Its weight is a `matrix`: a 2-D weight inside a block, with dense inputs and outputs; the published Muon
-    orthogonalises it with the others.
+    Its weight is a `matrix`: a 2-D weight inside a block, with dense inputs and outputs; the
+    published Muon orthogonalises it with the others.
     """
 
     __call__: Callable[..., tuple[Tensor, ...]]
 
     def __init__(self, width: int, compute: torch.dtype):
         super().__init__()
-        self.lin = Linear(width, 6 * width, Role.matrix, start=ZERO, compute=compute, use=Use.modulation)
+        self.lin = Linear(
+            width, 6 * width, Role.matrix, start=ZERO, compute=compute, use=Use.modulation
+        )
 
     def forward(self, active: Tensor) -> tuple[Tensor, ...]:  # (B, D) -> six of (B, 1, D)
         return self.lin(active).float()[:, None].chunk(6, dim=-1)
@@ -217,20 +246,40 @@ def gelu(x: Tensor) -> Tensor:
 class Block(nn.Module):
     """h -> h + gate attention(adaLN h) -> h + gate mlp(adaLN h); the stream h is fp32."""
 
-    def __init__(self, width: int, heads: int, mlp_ratio: float, compute: torch.dtype, ops: OpDtypes = ALL_FP32):
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        mlp_ratio: float,
+        compute: torch.dtype,
+        ops: OpDtypes = ALL_FP32,
+    ):
         super().__init__()
         hidden = int(width * mlp_ratio)
         self.norm_dtype = ops.norm
-        self.recomputed = False  # its activations are computed again in the backward; decided outside
+        # its activations are computed again in the backward; decided outside
+        self.recomputed = False
         self.compiled: Callable[..., Tensor] | None = None  # `Block.run`, compiled; decided outside
         self.attention = Attention(width, heads, compute, ops)
-        self.gate_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
-        self.up_proj = Linear(width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
-        self.down_proj = Linear(hidden, width, Role.matrix, bias=False, compute=compute, use=Use.feed_forward)
+        self.gate_proj = Linear(
+            width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward
+        )
+        self.up_proj = Linear(
+            width, hidden, Role.matrix, bias=False, compute=compute, use=Use.feed_forward
+        )
+        self.down_proj = Linear(
+            hidden, width, Role.matrix, bias=False, compute=compute, use=Use.feed_forward
+        )
         self.modulation = Modulation(width, compute)
 
     def forward(
-        self, h: Tensor, active: Tensor, table: Tensor, text: Tensor, place: Tensor | None, bias: Tensor | None
+        self,
+        h: Tensor,
+        active: Tensor,
+        table: Tensor,
+        text: Tensor,
+        place: Tensor | None,
+        bias: Tensor | None,
     ) -> Tensor:
         """h (B, N, D), active = SiLU(condition) (B, D), table (1 or B, N, d), bias (B, 1, 1, L);
         text packed (M, D) with the place of each row, or as `read` gave it (B, L, 2, H, d)."""
@@ -240,7 +289,13 @@ class Block(nn.Module):
         return self.compiled(self, h, active, table, text, place, bias)
 
     def run(
-        self, h: Tensor, active: Tensor, table: Tensor, text: Tensor, place: Tensor | None, bias: Tensor | None
+        self,
+        h: Tensor,
+        active: Tensor,
+        table: Tensor,
+        text: Tensor,
+        place: Tensor | None,
+        bias: Tensor | None,
     ) -> Tensor:
         kv = self.read(text, place, len(h), bias) if text.dim() == 2 else text
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.modulation(active)
@@ -259,8 +314,8 @@ class Block(nn.Module):
 
 
 # --------------------------------------------------------------------------------------------------
-# What is added to the time vector, which every modulation reads: the picture's size, what it was cut from, or a part of
-# the user's own.
+# What is added to the time vector, which every modulation reads: the picture's size, what it was
+# cut from, or a part of the user's own.
 #
 # B batch, C channels, h w image size, D width
 
@@ -269,8 +324,8 @@ class Condition(Protocol):
     """A torch module that is part of the denoiser."""
 
     def __call__(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
-        """x_t (B, C, h, w), t (B,), size: numbers about each picture to be told instead of what x_t says by itself, (B, 2)
-        height and width or (B, 4) as a batch's `geometry` -> (B, D)."""
+        """x_t (B, C, h, w), t (B,), size: numbers about each picture to be told instead of what x_t
+        says by itself, (B, 2) height and width or (B, 4) as a batch's `geometry` -> (B, D)."""
 
 
 class ResolutionIn(nn.Module):
@@ -284,13 +339,16 @@ class ResolutionIn(nn.Module):
         if size is None:
             size = written(x_t, *x_t.shape[-2:])
         half = SINUSOIDS // 2
-        vector: Tensor = self.mlp(torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1))
+        vector: Tensor = self.mlp(
+            torch.cat((sinusoids(size[:, 0], half), sinusoids(size[:, 1], half)), dim=-1)
+        )
         return vector
 
 
 class SizeCropIn(nn.Module):
-    """SDXL (arXiv:2307.01952, section 2.2): original height, original width, top and left of the crop, 256 sinusoids each,
-    one after the other through two linears. A picture of which nothing is told is whole: its own size, cropped at 0, 0."""
+    """SDXL (arXiv:2307.01952, section 2.2): original height, original width, top and left of the
+    crop, 256 sinusoids each, one after the other through two linears. A picture of which nothing is
+    told is whole: its own size, cropped at 0, 0."""
 
     def __init__(self, width: int, compute: torch.dtype, stride: int):
         super().__init__()
@@ -301,13 +359,18 @@ class SizeCropIn(nn.Module):
         if size is None:
             height, width = (side * self.stride for side in x_t.shape[-2:])
             size = written(x_t, height, width, 0, 0)
-        vector: Tensor = self.mlp(torch.cat([sinusoids(number, SINUSOIDS) for number in size.unbind(1)], dim=-1))
+        vector: Tensor = self.mlp(
+            torch.cat([sinusoids(number, SINUSOIDS) for number in size.unbind(1)], dim=-1)
+        )
         return vector
 
 
 def written(x_t: Tensor, *numbers: int) -> Tensor:
-    """(B, numbers), the same for every row; filled in on the device: a tensor of the host would be waited for."""
-    return torch.stack([x_t.new_full((len(x_t),), number, dtype=torch.float32) for number in numbers], dim=1)
+    """(B, numbers), the same for every row; filled in on the device: a tensor of the host would be
+    waited for."""
+    return torch.stack(
+        [x_t.new_full((len(x_t),), number, dtype=torch.float32) for number in numbers], dim=1
+    )
 
 
 # --------------------------------------------------------------------------------------------------
@@ -317,11 +380,13 @@ def written(x_t: Tensor, *numbers: int) -> Tensor:
 
 
 class Route(Protocol):
-    """Blocks start..end (inclusive, negative from the end) see split(tokens, keep); merge restores the grid."""
+    """Blocks start..end (inclusive, negative from the end) see split(tokens, keep); merge restores
+    the grid."""
 
     start: int | None
     end: int | None
-    fuses: bool  # has a path around the span: merges even when every token was kept, and may leave the span out
+    #: has a path around the span: merges even when every token was kept, and may leave the span out
+    fuses: bool
 
     def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens: ...
 
@@ -329,7 +394,8 @@ class Route(Protocol):
         """`dropped` (B,) true where the whole path through the span counts for nothing."""
 
     def around(self, before: Tokens) -> Tokens:
-        """What merge would give had the path been dropped for every sample: the span need not run."""
+        """What merge would give had the path been dropped for every sample: the span need not
+        run."""
 
 
 class DenseRoute(nn.Module):
@@ -340,7 +406,9 @@ class DenseRoute(nn.Module):
     fuses = False
 
     def split(self, tokens: Tokens, keep: Tensor | None) -> Tokens:
-        raise ValueError("keep was given, but the route is dense: give no keep, or build with a route that drops")
+        raise ValueError(
+            "keep was given, but the route is dense: give no keep, or build with a route that drops"
+        )
 
     def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
         return after
@@ -350,7 +418,8 @@ class DenseRoute(nn.Module):
 
 
 class CarryRoute(nn.Module):
-    """TREAD (arXiv:2501.04765): the span sees the kept tokens; the others come back as they were before it."""
+    """TREAD (arXiv:2501.04765): the span sees the kept tokens; the others come back as they were
+    before it."""
 
     fuses = False
 
@@ -366,21 +435,32 @@ class CarryRoute(nn.Module):
         return before.put(after)  # (B, N, D)
 
     def around(self, before: Tokens) -> Tokens:
-        raise ValueError("this route was never trained without its span: build with a route that fuses")
+        raise ValueError(
+            "this route was never trained without its span: build with a route that fuses"
+        )
 
 
 class FuseRoute(nn.Module):
-    """SPRINT (arXiv:2510.21986): fused = W [dense; sparse] + b, where `dense` is what entered the span and `sparse`
-    what left it, on a grid filled with the mask token m, which begins at zero and stays there unless it is learned.
+    """SPRINT (arXiv:2510.21986): fused = W [dense; sparse] + b, where `dense` is what entered the
+    span and `sparse` what left it, on a grid filled with the mask token m, which begins at zero and
+    stays there unless it is learned.
 
-    W is applied in halves, W = [W_dense, W_sparse]: the places that hold m all get the same W_sparse m, so only the K
-    kept tokens are multiplied, and neither the filled grid nor the concatenation (B, N, 2 D) is ever stored. W is a
-    `head`: no weight inside a block, so a rule for the blocks' matrices leaves it alone.
+    W is applied in halves, W = [W_dense, W_sparse]: the places that hold m all get the same
+    W_sparse m, so only the K kept tokens are multiplied, and neither the filled grid nor the
+    concatenation (B, N, 2 D) is ever stored. W is a `head`: no weight inside a block, so a rule for
+    the blocks' matrices leaves it alone.
     """
 
     fuses = True
 
-    def __init__(self, start: int, end: int, width: int, compute: torch.dtype = torch.float32, learned_mask: bool = True):
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        width: int,
+        compute: torch.dtype = torch.float32,
+        learned_mask: bool = True,
+    ):
         super().__init__()
         self.start: int | None = start
         self.end: int | None = end
@@ -394,8 +474,11 @@ class FuseRoute(nn.Module):
 
     def merge(self, before: Tokens, after: Tokens, dropped: Tensor | None) -> Tokens:
         missing = self.missing(before.h)  # (D,)
-        whole = Tokens(missing.expand_as(before.h)).put(after._replace(h=self.sparse(after.h)))  # (B, N, D)
-        sparse = whole.h if dropped is None else torch.where(dropped[:, None, None], missing, whole.h)
+        # (B, N, D)
+        whole = Tokens(missing.expand_as(before.h)).put(after._replace(h=self.sparse(after.h)))
+        sparse = (
+            whole.h if dropped is None else torch.where(dropped[:, None, None], missing, whole.h)
+        )
         return Tokens(self.dense(before.h) + sparse)
 
     def around(self, before: Tokens) -> Tokens:
@@ -415,7 +498,8 @@ class FuseRoute(nn.Module):
 
 
 def span(route: Route, depth: int) -> tuple[int, int] | None:
-    """The route's first and last block as plain indices of a stack of `depth`, or None when it has no span."""
+    """The route's first and last block as plain indices of a stack of `depth`, or None when it has
+    no span."""
     if route.start is None or route.end is None:
         return None
     start, end = (i + depth if i < 0 else i for i in (route.start, route.end))
@@ -428,12 +512,14 @@ def span(route: Route, depth: int) -> tuple[int, int] | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# How a backbone is run: as it is, compiled (in one graph, or block by block), or with activations computed again.
+# How a backbone is run: as it is, compiled (in one graph, or block by block), or with activations
+# computed again.
 
 
 ONE_GRAPH = 6  # blocks: a graph of more takes minutes to compile
-# A graph for every shape: a routed span or a stage of larger pictures would else get slower code, for shapes of any size.
-# Up to 64 of a function in one process: cells of a study differ in routes, taps and shapes.
+# A graph for every shape: a routed span or a stage of larger pictures would else get slower code,
+# for shapes of any size. Up to 64 of a function in one process: cells of a study differ in routes,
+# taps and shapes.
 STATIC: dict[str, Any] = {"fullgraph": True, "dynamic": False, "recompile_limit": 64}
 
 
@@ -458,8 +544,11 @@ class BlockRunner(NamedTuple):
         return h
 
 
-def run_backbone(backbone: Backbone, x_t: Tensor, t: Tensor, text: Text | Packed | ReadText, **more: Any) -> Out:
-    """The backbone's forward. One graph is given packed text: how many tokens are real no compiler knows."""
+def run_backbone(
+    backbone: Backbone, x_t: Tensor, t: Tensor, text: Text | Packed | ReadText, **more: Any
+) -> Out:
+    """The backbone's forward. One graph is given packed text: how many tokens are real no compiler
+    knows."""
     if backbone.run_block.graphs == "one" and not isinstance(text, Packed | ReadText):
         text = pack(*text)
         any_length(text.rows, text.place)
@@ -467,9 +556,11 @@ def run_backbone(backbone: Backbone, x_t: Tensor, t: Tensor, text: Text | Packed
 
 
 def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
-    """Compile in place: a shallow stack in one graph, forward and backward, which is entered once; a deep one by blocks.
+    """Compile in place: a shallow stack in one graph, forward and backward, which is entered once;
+    a deep one by blocks.
 
-    One graph made a step of three blocks 7-9 % faster, and takes half as long again to compile (docs/decisions/0037).
+    One graph made a step of three blocks 7-9 % faster, and takes half as long again to compile
+    (docs/decisions/0037).
     """
     if backbone.depth > ONE_GRAPH:
         compile_blocks(backbone, lanes, **options)
@@ -479,9 +570,10 @@ def compile_backbone(backbone: Backbone, lanes: int = 1, **options: Any) -> None
 
 
 def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
-    """Compile every block in place; they share one graph, since they differ in their parameters only. For sharded models
-    too, whose weights are gathered by what is called around `Block.forward`: it hands on tensors of its own, so how a text
-    may vary is said inside of that (said before, it was lost, and every length of a text was compiled anew)."""
+    """Compile every block in place; they share one graph, since they differ in their parameters
+    only. For sharded models too, whose weights are gathered by what is called around
+    `Block.forward`: it hands on tensors of its own, so how a text may vary is said inside of that
+    (said before, it was lost, and every length of a text was compiled anew)."""
 
     compiled = torch.compile(Block.run, **STATIC, **(options or _options(lanes)))
     for block in backbone.blocks:
@@ -490,24 +582,27 @@ def compile_blocks(backbone: Backbone, lanes: int = 1, **options: Any) -> None:
 
 
 def _options(lanes: int) -> dict[str, Any]:
-    """Several lanes: the code between the kernels is C++ too; in Python they wait for each other (4-10 % of a step)."""
+    """Several lanes: the code between the kernels is C++ too; in Python they wait for each other
+    (4-10 % of a step)."""
     return {"options": {"cpp_wrapper": True}} if lanes > 1 else {}
 
 
 def recompute_blocks(backbone: Backbone, every: int = 1) -> None:
-    """Activation checkpointing: of each block, or `every` second one and so on, keep only the inputs, and compute the
-    rest again in the backward."""
+    """Activation checkpointing: of each block, or `every` second one and so on, keep only the
+    inputs, and compute the rest again in the backward."""
     for block in list(backbone.blocks)[::every]:
         block.recomputed = True
 
 
 # --------------------------------------------------------------------------------------------------
-# The denoiser: image tokens read text through a stack of blocks; parameter names are those of diffusers' PRX.
+# The denoiser: image tokens read text through a stack of blocks; parameter names are those of
+# diffusers' PRX.
 #
-# How it is run (a batch in passes, side by side, compiled, with activations computed again) is decided outside: `passes`,
-# `run_block`.
+# How it is run (a batch in passes, side by side, compiled, with activations computed again) is
+# decided outside: `passes`, `run_block`.
 #
-# B batch, C channels, h w image size, N tokens, K kept, L text tokens, E text width, D width, d head width
+# B batch, C channels, h w image size, N tokens, K kept, L text tokens, E text width, D width, d
+# head width
 
 
 class Out(NamedTuple):
@@ -541,11 +636,22 @@ class Backbone(nn.Module):
             raise ValueError(f"width {width} is not divisible by heads {heads}: choose a multiple")
         head = width // heads
         if axes is None and head % 4:
-            raise ValueError(f"head width {head} cannot be halved into two even rotary axes: make it a multiple of 4")
+            raise ValueError(
+                f"head width {head} cannot be halved into two even rotary axes: make it a multiple"
+                " of 4"
+            )
         self.axes: tuple[int, int] = (head // 2, head // 2) if axes is None else axes
         if len(self.axes) != 2 or sum(self.axes) != head or any(a % 2 for a in self.axes):
-            raise ValueError(f"axes {self.axes} must be two even numbers that add up to the head width {head}")
-        self.channels, self.patch, self.width, self.depth, self.heads = channels, patch, width, depth, heads
+            raise ValueError(
+                f"axes {self.axes} must be two even numbers that add up to the head width {head}"
+            )
+        self.channels, self.patch, self.width, self.depth, self.heads = (
+            channels,
+            patch,
+            width,
+            depth,
+            heads,
+        )
         self.text_width, self.mlp_ratio, self.theta = text_width, mlp_ratio, theta
         self.bottleneck, self.time_dtype = bottleneck, ops.time
         self.run_block = BlockRunner()  # how a block is called; decided outside
@@ -555,12 +661,15 @@ class Backbone(nn.Module):
             self.img_in: nn.Module = Linear(features, width, Role.embed, compute=compute)
         else:
             narrow = Linear(features, bottleneck, Role.embed, compute=compute)
-            self.img_in = nn.Sequential(narrow, Linear(bottleneck, width, Role.embed, compute=compute))
+            self.img_in = nn.Sequential(
+                narrow, Linear(bottleneck, width, Role.embed, compute=compute)
+            )
         self.txt_in = Linear(text_width, width, Role.embed, compute=compute)
         self.time_in = VectorIn(width, compute)
         condition = ResolutionIn(width, compute) if resolution else condition
         self.resolution = isinstance(condition, ResolutionIn)
-        self.resolution_embedder: Condition | None = condition if self.resolution else None  # diffusers' name
+        # diffusers' name
+        self.resolution_embedder: Condition | None = condition if self.resolution else None
         self.own_condition: Condition | None = None if self.resolution else condition
         blocks = nn.ModuleList(Block(width, heads, mlp_ratio, compute, ops) for _ in range(depth))
         self.blocks = cast(Sequence[Block], blocks)  # what a ModuleList holds, for the type checker
@@ -579,17 +688,26 @@ class Backbone(nn.Module):
         drop_path: Tensor | None = None,
         short: bool = False,
     ) -> Out:
-        """x_t (B, C, h, w), t (B,) in [0, 1], text (emb (B, L, E), mask (B, L) true = keep) or what `read_text` gave,
-        keep (B, K) positions that the routed span sees (none: all), size: what the condition is told of each picture,
-        drop_path (B,) true where the span counts for nothing, short: it does for all, and its blocks do not run."""
+        """x_t (B, C, h, w), t (B,) in [0, 1], text (emb (B, L, E), mask (B, L) true = keep) or what
+        `read_text` gave, keep (B, K) positions that the routed span sees (none: all), size: what
+        the condition is told of each picture, drop_path (B,) true where the span counts for
+        nothing, short: it does for all, and its blocks do not run."""
         self.check(x_t, taps)
         self.check_route(taps, keep, drop_path, short)
         height, width = x_t.shape[-2:]
         tokens = Tokens(self.img_in(patchify(x_t, self.patch)).float())  # (B, N, D)
-        whole = rotary_table(height // self.patch, width // self.patch, self.axes, self.theta, x_t.device)  # (1, N, d)
-        active = F.silu(self.condition(x_t, t, size))  # (B, D); every modulation begins with this SiLU
+        # (1, N, d)
+        whole = rotary_table(
+            height // self.patch, width // self.patch, self.axes, self.theta, x_t.device
+        )
+        # (B, D); every modulation begins with this SiLU
+        active = F.silu(self.condition(x_t, t, size))
         texts, place, bias = text if isinstance(text, ReadText) else self.pack_text(text)
-        first, last = self.span if self.span and (keep is not None or self.route.fuses) else (self.depth, self.depth)
+        first, last = (
+            self.span
+            if self.span and (keep is not None or self.route.fuses)
+            else (self.depth, self.depth)
+        )
 
         seen: dict[int, Tokens] = {}
         before, table = tokens, whole
@@ -601,14 +719,18 @@ class Backbone(nn.Module):
                 before, tokens = tokens, self.route.split(tokens, keep)
                 if tokens.index is not None:  # (B, K, d): rows of their own places
                     table = gather_rows(whole.expand(len(x_t), -1, -1), tokens.index)
-            tokens = tokens._replace(h=self.run_block(block, tokens.h, active, table, texts[i], place, bias))
+            tokens = tokens._replace(
+                h=self.run_block(block, tokens.h, active, table, texts[i], place, bias)
+            )
             if i in taps:
                 seen[i] = tokens
             if i == last:
                 tokens, table = self.route.merge(before, tokens, drop_path), whole
         if self.final_layer is None:
             return Out(tokens.h, seen)
-        return Out(unpatchify(self.final_layer(tokens.h, active).float(), self.patch, height, width), seen)
+        return Out(
+            unpatchify(self.final_layer(tokens.h, active).float(), self.patch, height, width), seen
+        )
 
     def condition(self, x_t: Tensor, t: Tensor, size: Tensor | None) -> Tensor:
         """The vector (B, D) of time, and of what the model was built to be told beside it."""
@@ -620,16 +742,19 @@ class Backbone(nn.Module):
         return sinusoids(t, SINUSOIDS, TIME_FACTOR, self.time_dtype)
 
     def pack_text(self, text: Text | Packed) -> ReadText:
-        """The text's real tokens in the stream's width, the same for every block, and where they stand."""
+        """The text's real tokens in the stream's width, the same for every block, and where they
+        stand."""
         rows, place, bias = text if isinstance(text, Packed) else pack(*text)
         return ReadText((self.txt_in(rows).float(),) * self.depth, place, bias)  # (M, D) each
 
     def read_text(self, text: Text) -> ReadText:
-        """Keys and values of every block for a text, to be passed to many forwards with other x_t and t."""
+        """Keys and values of every block for a text, to be passed to many forwards with other x_t
+        and t."""
         packed = self.pack_text(text)
         batch = len(text[0])
         kv = (
-            block.read(rows, packed.place, batch, packed.bias) for block, rows in zip(self.blocks, packed.rows, strict=True)
+            block.read(rows, packed.place, batch, packed.bias)
+            for block, rows in zip(self.blocks, packed.rows, strict=True)
         )
         return ReadText(tuple(kv), None, packed.bias)
 
@@ -650,24 +775,39 @@ class Backbone(nn.Module):
         )
 
     def check(self, x_t: Tensor, taps: Collection[int]) -> None:
-        if x_t.dim() != 4 or x_t.shape[1] != self.channels or any(s % self.patch for s in x_t.shape[-2:]):
+        if (
+            x_t.dim() != 4
+            or x_t.shape[1] != self.channels
+            or any(s % self.patch for s in x_t.shape[-2:])
+        ):
             raise ValueError(
-                f"x_t must be (B, {self.channels}, h, w) with h and w multiples of patch {self.patch}, "
-                f"found {tuple(x_t.shape)}"
+                f"x_t must be (B, {self.channels}, h, w) with h and w multiples of patch"
+                f" {self.patch}, found {tuple(x_t.shape)}"
             )
         if lost := [i for i in taps if not 0 <= i < self.depth]:
-            raise ValueError(f"no block to tap at {lost}: this model has blocks 0..{self.depth - 1}")
+            raise ValueError(
+                f"no block to tap at {lost}: this model has blocks 0..{self.depth - 1}"
+            )
 
-    def check_route(self, taps: Collection[int], keep: Tensor | None, drop_path: Tensor | None, short: bool) -> None:
+    def check_route(
+        self, taps: Collection[int], keep: Tensor | None, drop_path: Tensor | None, short: bool
+    ) -> None:
         if keep is not None and self.span is None:
-            raise ValueError("keep was given, but the route is dense: give no keep, or build with a route that drops")
+            raise ValueError(
+                "keep was given, but the route is dense: give no keep, or build with a route that"
+                " drops"
+            )
         if (drop_path is not None or short) and not self.route.fuses:
             raise ValueError(
-                "the path through the span cannot be dropped: this route has no other one; build with a "
-                "route that fuses, or give neither drop_path nor short"
+                "the path through the span cannot be dropped: this route has no other one; build"
+                " with a route that fuses, or give neither drop_path nor short"
             )
         first, last = self.span or (self.depth, self.depth)
         if short and any(first <= i <= last for i in taps):
-            raise ValueError(f"a short pass leaves out blocks {first}..{last}: they cannot be tapped")
+            raise ValueError(
+                f"a short pass leaves out blocks {first}..{last}: they cannot be tapped"
+            )
         if short and keep is not None:
-            raise ValueError("a short pass keeps no token in the span: give keep or short, not both")
+            raise ValueError(
+                "a short pass keeps no token in the span: give keep or short, not both"
+            )

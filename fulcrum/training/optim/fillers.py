@@ -33,10 +33,13 @@ class AdamWRule(slots.RuleFiller):
     def build(self, ctx: Any) -> "Rule":
         from fulcrum.training.optim.optimizers import groups
 
-        return self.adam(ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"])
+        return self.adam(
+            ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"]
+        )
 
     def adam(self, ctx: Any, parameters: "Mapping[str, Parameter]") -> "Rule":
-        """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not take the run's own."""
+        """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not
+        take the run's own."""
         from fulcrum.training.optim.optimizers import AdamW, Joint
 
         rates = {name: ctx.rates.get(name, 1.0) for name in parameters}
@@ -70,10 +73,13 @@ class MuonRule(AdamWRule):
         from fulcrum.training.optim.muon import Muon, undealt
         from fulcrum.training.optim.optimizers import Joint, groups
 
-        placed = groups(ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"})
+        placed = groups(
+            ctx.parameters.items(), ctx.roles, {**dict.fromkeys(ROLES, "adamw"), "matrix": "muon"}
+        )
         if not placed["muon"]:
             raise BadInput(
-                "muon orthogonalises the matrices of the blocks, and none of them learns in this run",
+                "muon orthogonalises the matrices of the blocks, and none of them learns in"
+                " this run",
                 "let some learn, or leave muon out",
             )
         if ctx.ranks.size > 1:

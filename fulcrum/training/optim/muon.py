@@ -1,4 +1,5 @@
-"""Muon: momentum whose matrices are orthogonalised before they are applied.  kellerjordan.github.io/posts/muon"""
+"""Muon: momentum whose matrices are orthogonalised before they are applied.
+kellerjordan.github.io/posts/muon"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,14 +13,17 @@ from fulcrum.training.model.layers import EXACT, Cast
 from fulcrum.training.optim.optimizers import NamedRule, count_stalled, gradient, local
 
 # --------------------------------------------------------------------------------------------------
-# Newton-Schulz: replace a matrix's singular values by about one, many matrices of one shape at a time.
+# Newton-Schulz: replace a matrix's singular values by about one, many matrices of one shape at a
+# time.
 #
-# Legend: n matrices of one shape, r the smaller side, c the larger one. A tall matrix takes its factors from the right.
+# Legend: n matrices of one shape, r the smaller side, c the larger one. A tall matrix takes its
+# factors from the right.
 #
 #     X <- (a I + b G + c G^2) X,  G = X X^T        five times, from X / ||X||_F
 
 
-A, B, C = 3.4445, -4.7750, 2.0315  # kellerjordan.github.io/posts/muon: steepest at zero, ends in about [0.7, 1.2]
+# kellerjordan.github.io/posts/muon: steepest at zero, ends in about [0.7, 1.2]
+A, B, C = 3.4445, -4.7750, 2.0315
 STEPS = 5
 EPS = 1e-7
 AT_A_TIME = 3  # Gram steps before X is formed anew: five in one go are 3e-4 off, 3 + 2 1e-5
@@ -27,7 +31,9 @@ AT_ONCE = {"cpu": 2**19}  # elements in one batch: on a CPU it should stay in th
 AT_ONCE_ELSEWHERE = 2**26
 
 
-def orthogonalise(matrices: Mapping[str, Tensor], cast: Cast = EXACT, steps: int = STEPS) -> dict[str, Tensor]:
+def orthogonalise(
+    matrices: Mapping[str, Tensor], cast: Cast = EXACT, steps: int = STEPS
+) -> dict[str, Tensor]:
     """Orthogonalise whole matrices by name, equal shapes stacked into one batched product."""
     alike: dict[torch.Size, list[str]] = {}
     for name, matrix in matrices.items():
@@ -46,11 +52,13 @@ def orthogonalise(matrices: Mapping[str, Tensor], cast: Cast = EXACT, steps: int
 def newton_schulz(x: Tensor, cast: Cast = EXACT, steps: int = STEPS) -> Tensor:
     """Orthogonalise (n, rows, columns) in products of the dtype that the cast gives."""
     x = cast(x)
-    # In bf16 products of Gram matrices lose the small singular values, and on nearly square ones they cost more.
+    # In bf16 products of Gram matrices lose the small singular values, and on nearly square ones
+    # they cost more.
     if cast.dtype == torch.bfloat16 or max(x.shape[-2:]) < 2 * min(x.shape[-2:]):
         return _step_by_step(x, cast, steps)
     gram = _gram(x)
-    square = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=EPS**2)[:, None, None]  # ||X||^2 is the trace of G
+    # ||X||^2 is the trace of G
+    square = gram.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=EPS**2)[:, None, None]
     x = _times(_polynomial(gram.div_(square), min(AT_A_TIME, steps)).div_(square.sqrt()), x)
     for done in range(AT_A_TIME, steps, AT_A_TIME):
         x = _times(_polynomial(_gram(x), min(AT_A_TIME, steps - done)), x)
@@ -63,15 +71,19 @@ def _step_by_step(x: Tensor, cast: Cast, steps: int) -> Tensor:
     for _ in range(steps):
         gram = cast(_gram(x))
         polynomial = cast(torch.baddbmm(gram, gram, gram, beta=B, alpha=C))  # b G + c G^2
-        x = cast(torch.baddbmm(x, polynomial, x, beta=A) if _wide(x) else torch.baddbmm(x, x, polynomial, beta=A))
+        x = cast(
+            torch.baddbmm(x, polynomial, x, beta=A)
+            if _wide(x)
+            else torch.baddbmm(x, x, polynomial, beta=A)
+        )
     return x
 
 
 def _polynomial(gram: Tensor, steps: int) -> Tensor:
     """The polynomial P of G with X_steps = P X_0, made of r x r products only.
 
-    X_{k+1} = Q_k X_k with Q_k a polynomial of G_k, and G_{k+1} = Q_k G_k Q_k; all are symmetric and commute. Five steps in
-    two goes take 56 r^3 FLOPs at c = 3.5 r, the plain iteration 80 r^3.
+    X_{k+1} = Q_k X_k with Q_k a polynomial of G_k, and G_{k+1} = Q_k G_k Q_k; all are symmetric and
+    commute. Five steps in two goes take 56 r^3 FLOPs at c = 3.5 r, the plain iteration 80 r^3.
     """
     product = q = _quadratic(gram)
     for _ in range(1, steps):
@@ -101,12 +113,14 @@ def _wide(x: Tensor) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Muon: momentum whose matrices are orthogonalised before they are applied.  kellerjordan.github.io/posts/muon
+# Muon: momentum whose matrices are orthogonalised before they are applied.
+# kellerjordan.github.io/posts/muon
 #
 #     m <- mu m + g          u = g + mu m  (Nesterov)          W <- W - lr 0.2 sqrt(max(rows, cols)) NewtonSchulz(u)
 #
-# The factor 0.2 sqrt(max(rows, cols)) gives the update the size of AdamW's (arXiv:2502.16982), so AdamW's learning rate
-# fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums; Newton-Schulz normalises, so both are equal.
+# The factor 0.2 sqrt(max(rows, cols)) gives the update the size of AdamW's (arXiv:2502.16982), so
+# AdamW's learning rate fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums;
+# Newton-Schulz normalises, so both are equal.
 
 
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -117,13 +131,16 @@ Deal = Callable[[Mapping[str, Tensor], Mapping[str, Parameter], Whole], dict[str
 MATCH_ADAMW = 0.2  # RMS of a typical AdamW update, arXiv:2502.16982 section 2.2
 
 
-def undealt(parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole) -> dict[str, Tensor]:
+def undealt(
+    parts: Mapping[str, Tensor], parameters: Mapping[str, Parameter], work: Whole
+) -> dict[str, Tensor]:
     """One process: every part is the whole matrix."""
     for name, part in parts.items():
         if part.shape != parameters[name].shape:
             raise ValueError(
-                f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds "
-                f"{tuple(part.shape)}; give Muon deal=fulcrum.training.dist.matrix_owners.Owners(ranks)"
+                f"matrix {name!r} {tuple(parameters[name].shape)} is sharded, this rank holds"
+                f" {tuple(part.shape)}; give Muon"
+                " deal=fulcrum.training.dist.matrix_owners.Owners(ranks)"
             )
     return work(parts)
 
@@ -153,11 +170,16 @@ class Muon(NamedRule):
         super().__init__(parameters, storage, rounding, state)
         self.lr, self.mu, self.weight_decay = lr, momentum, weight_decay
         self.steps, self.compute, self.deal = steps, compute, deal
-        self.momentum = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
+        self.momentum = {
+            name: torch.zeros_like(p, dtype=state, requires_grad=False)
+            for name, p in parameters.items()
+        }
         self.slots = {"momentum": self.momentum}
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
+    def step(
+        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
+    ) -> None:
         directions = self.deal(self._nesterov(counts), self.parameters, self._orthogonalise)
         lr, stalled = self.lr * scale, []
         for name, direction in directions.items():
@@ -172,7 +194,9 @@ class Muon(NamedRule):
             self.store.keep({name: parameter}, at)
             if watch and lr:
                 stalled.append(count_stalled(before, [weight], [direction], [copies(parameter)]))
-        none = torch.zeros(2, dtype=torch.float64, device=next((p.device for p in self.parameters.values()), None))
+        none = torch.zeros(
+            2, dtype=torch.float64, device=next((p.device for p in self.parameters.values()), None)
+        )
         self.stalled = sum(stalled, none) if watch else None
 
     def _nesterov(self, counts: Tensor | None) -> dict[str, Tensor]:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # --------------------------------------------------------------------------------------------------
 # Optimizer state by parameter name: the local part of a sharded tensor, strict loading.
 #
-# A sharded tensor is a DTensor, known by its `placements`: importing the class costs a second that one process can save.
+# A sharded tensor is a DTensor, known by its `placements`: importing the class costs a second that
+# one process can save.
 
 
 def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
@@ -31,7 +32,8 @@ def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own part."""
+    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
+    part."""
     part = tensor.detach()
     return part.to_local() if is_sharded(part) else part
 
@@ -46,7 +48,10 @@ def first_element(name: str, parameter: Tensor) -> int:
     if not is_sharded(parameter):
         return 0
     if not is_row_shard(parameter):
-        raise ValueError(f"parameter {name!r} must be sharded by rows (FSDP2's default), found {parameter.placements}")
+        raise ValueError(
+            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
+            f" {parameter.placements}"
+        )
     sharing = shard_group(parameter)
     share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
     return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
@@ -54,29 +59,34 @@ def first_element(name: str, parameter: Tensor) -> int:
 
 def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
     """Refuse a saved state that lacks an entry or has one too many."""
-    missing, unknown = sorted(expected.keys() - given.keys()), sorted(given.keys() - expected.keys())
+    missing, unknown = (
+        sorted(expected.keys() - given.keys()),
+        sorted(given.keys() - expected.keys()),
+    )
     if missing or unknown:
         raise BadInput(
-            f"the saved optimizer state does not belong to this run: {len(missing)} entries missing {missing[:3]}, "
-            f"{len(unknown)} unknown {unknown[:3]}",
+            f"the saved optimizer state does not belong to this run: {len(missing)} entries missing"
+            f" {missing[:3]}, {len(unknown)} unknown {unknown[:3]}",
             "resume with the same model and the same optimizer, or start afresh",
         )
 
 
 @torch.no_grad()
 def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Copy saved tensors into the live ones, all or nothing; a full tensor is cut to the local shard."""
+    """Copy saved tensors into the live ones, all or nothing; a full tensor is cut to the local
+    shard."""
     require_same_names(into, given)
     for name, target in into.items():
         if given[name].shape != target.shape:
             raise BadInput(
-                f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run needs "
-                f"{tuple(target.shape)}",
+                f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run"
+                f" needs {tuple(target.shape)}",
                 "resume with the model that wrote the checkpoint",
             )
         if given[name].dtype != target.dtype:
             raise BadInput(
-                f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps {target.dtype}",
+                f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps"
+                f" {target.dtype}",
                 "set precision.optimizer to what the checkpoint was written with",
             )
     for name, target in into.items():
@@ -84,7 +94,8 @@ def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> No
         if is_sharded(target) and not is_sharded(source):
             from torch.distributed.tensor import distribute_tensor
 
-            # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice and nobody sends.
+            # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice
+            # and nobody sends.
             source = distribute_tensor(
                 source.to(target.device),
                 target.device_mesh,
@@ -95,12 +106,15 @@ def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> No
 
 
 # --------------------------------------------------------------------------------------------------
-# Stochastic rounding to bf16: up or down at random, in proportion to the distance, so that the mean is kept.
+# Stochastic rounding to bf16: up or down at random, in proportion to the distance, so that the mean
+# is kept.
 #
-# The random number of an element comes from (seed, step, parameter's name, its index in the whole parameter) and from
-# nothing else: shards round exactly as one process does, a resumed run as one that was never stopped.
+# The random number of an element comes from (seed, step, parameter's name, its index in the whole
+# parameter) and from nothing else: shards round exactly as one process does, a resumed run as one
+# that was never stopped.
 #
-# Cost on one AVX2 core: 4.4 ns a parameter and step beside 0.6 ns to nearest (2.2 M parameters: 9.6 ms more).
+# Cost on one AVX2 core: 4.4 ns a parameter and step beside 0.6 ns to nearest (2.2 M parameters: 9.6
+# ms more).
 
 
 CHUNK = 2**15  # elements at a time: a few hundred kB of integers that stay in the cache of one core
@@ -109,7 +123,10 @@ CHUNK = 2**15  # elements at a time: a few hundred kB of integers that stay in t
 def keys(seed: int, at: int, name: str) -> tuple[int, int]:
     """Two signed 32-bit keys of one parameter at one step."""
     digest = hashlib.sha256(f"{seed}/rounding/{at}/{name}".encode()).digest()
-    return (int.from_bytes(digest[:4], "little", signed=True), int.from_bytes(digest[4:8], "little", signed=True))
+    return (
+        int.from_bytes(digest[:4], "little", signed=True),
+        int.from_bytes(digest[4:8], "little", signed=True),
+    )
 
 
 @cache
@@ -119,10 +136,12 @@ def counting(device: torch.device) -> Tensor:
 
 
 def random_bits(first: int, count: int, key: tuple[int, int], device: torch.device) -> Tensor:
-    """(count,) int32 in [0, 2^16) of the elements first, first + 1 …; an integer hash of `lowbias32`'s rounds.
+    """(count,) int32 in [0, 2^16) of the elements first, first + 1 …; an integer hash of
+    `lowbias32`'s rounds.
 
-    One hash of 32 bits serves two elements, the even one by its lower half. Products and sums wrap, as a hash wants;
-    torch shifts signed numbers arithmetically, so the ones that come in are masked off.
+    One hash of 32 bits serves two elements, the even one by its lower half. Products and sums wrap,
+    as a hash wants; torch shifts signed numbers arithmetically, so the ones that come in are masked
+    off.
     """
     pair, odd = divmod(first, 2)
     start = (pair + key[0] + 2**31) % 2**32 - 2**31  # as a signed number
@@ -138,15 +157,18 @@ def random_bits(first: int, count: int, key: tuple[int, int], device: torch.devi
 
 @torch.no_grad()
 def round_at_random(weight: Tensor, key: tuple[int, int], first: int = 0) -> None:
-    """Round fp32 values in place to one of the two bf16 neighbours; `weight` begins at element `first` of the whole.
+    """Round fp32 values in place to one of the two bf16 neighbours; `weight` begins at element
+    `first` of the whole.
 
-    A bf16 number is the upper half of an fp32 one: 16 random bits are added to the lower half, which is then cut off,
-    so a value goes up with the probability of its lower half / 2^16. What is representable stays; so does infinity.
-    Beyond 2^33 elements in one parameter the random numbers repeat.
+    A bf16 number is the upper half of an fp32 one: 16 random bits are added to the lower half,
+    which is then cut off, so a value goes up with the probability of its lower half / 2^16. What is
+    representable stays; so does infinity. Beyond 2^33 elements in one parameter the random numbers
+    repeat.
     """
     if weight.dtype != torch.float32 or not weight.is_contiguous():
         raise ValueError(
-            f"rounding works in place on contiguous fp32 weights, found {weight.dtype}, strides {weight.stride()}"
+            f"rounding works in place on contiguous fp32 weights, found {weight.dtype}, strides"
+            f" {weight.stride()}"
         )
     bits = weight.view(-1).view(torch.int32)
     for begin in range(0, len(bits), CHUNK):
@@ -155,13 +177,16 @@ def round_at_random(weight: Tensor, key: tuple[int, int], first: int = 0) -> Non
 
 
 # --------------------------------------------------------------------------------------------------
-# Stored numbers: what precision weights and gradients keep, and how many updates that precision swallows.
+# Stored numbers: what precision weights and gradients keep, and how many updates that precision
+# swallows.
 #
-# Weights stored in bf16 are held as fp32 tensors whose values are exactly representable in bf16. A bf16 parameter would
-# force bf16 gradients too (torch ties the two dtypes), and gradient accumulation, clipping and reduction would change
-# with the lever: two decisions at once. This way only the storage differs, and compute and compile stay as they are.
-# What it does not do here is save memory in training: 4 bytes a weight, as before. A checkpoint may write such weights
-# as bf16 without loss (2 bytes), and real bf16 parameters would save 4 bytes a weight (weight and gradient).
+# Weights stored in bf16 are held as fp32 tensors whose values are exactly representable in bf16. A
+# bf16 parameter would force bf16 gradients too (torch ties the two dtypes), and gradient
+# accumulation, clipping and reduction would change with the lever: two decisions at once. This way
+# only the storage differs, and compute and compile stay as they are. What it does not do here is
+# save memory in training: 4 bytes a weight, as before. A checkpoint may write such weights as bf16
+# without loss (2 bytes), and real bf16 parameters would save 4 bytes a weight (weight and
+# gradient).
 
 
 STORED = (torch.float32, torch.bfloat16)
@@ -176,17 +201,20 @@ class StoredWeights(NamedTuple):
     """How weights are kept: the precision, and how an update is rounded to it."""
 
     dtype: torch.dtype = torch.float32
-    seed: int | None = None  # of rounding up or down at random; None rounds to nearest, ties to even
+    #: of rounding up or down at random; None rounds to nearest, ties to even
+    seed: int | None = None
 
     @torch.no_grad()
     def start(self, parameters: Mapping[str, Tensor]) -> None:
-        """The weights that a run begins from must be storable as well: to nearest, however updates are rounded."""
+        """The weights that a run begins from must be storable as well: to nearest, however updates
+        are rounded."""
         require_storable(self.dtype, "precision.storage")
         self._replace(seed=None).keep(parameters, at=0)
 
     @torch.no_grad()
     def keep(self, parameters: Mapping[str, Tensor], at: int) -> None:
-        """Round this rank's part of fp32 weights in place; `at` is the step, in images seen before it."""
+        """Round this rank's part of fp32 weights in place; `at` is the step, in images seen before
+        it."""
         if self.dtype == torch.float32:
             return
         for name, parameter in parameters.items():
@@ -199,9 +227,10 @@ class StoredWeights(NamedTuple):
 
 @torch.no_grad()
 def keep_gradients(parameters: Iterable[Tensor], dtype: torch.dtype) -> None:
-    """Round gradients in place to what the dtype can hold, once, when all parts of a batch are in them: a model whose
-    weights are bf16 tensors gets such gradients from its backward pass, and how often they are rounded would otherwise
-    depend on how many parts and processes a batch is shared among."""
+    """Round gradients in place to what the dtype can hold, once, when all parts of a batch are in
+    them: a model whose weights are bf16 tensors gets such gradients from its backward pass, and how
+    often they are rounded would otherwise depend on how many parts and processes a batch is shared
+    among."""
     if dtype == torch.float32:
         return
     for parameter in parameters:
@@ -211,15 +240,22 @@ def keep_gradients(parameters: Iterable[Tensor], dtype: torch.dtype) -> None:
 
 @torch.no_grad()
 def count_stalled(
-    before: Sequence[Tensor], after: Sequence[Tensor], update: Sequence[Tensor], held_by: Sequence[int] | None = None
+    before: Sequence[Tensor],
+    after: Sequence[Tensor],
+    update: Sequence[Tensor],
+    held_by: Sequence[int] | None = None,
 ) -> Tensor:
-    """(2,) [elements whose non-zero update left the stored weight as it was, elements with a non-zero update].
+    """(2,) [elements whose non-zero update left the stored weight as it was, elements with a
+    non-zero update].
 
-    Rounded to nearest, such an update is lost. Rounded at random, it is not: others of its size moved by a whole step.
-    `held_by` says how many processes hold, and count, each of the tensors: all of them together count it once.
+    Rounded to nearest, such an update is lost. Rounded at random, it is not: others of its size
+    moved by a whole step. `held_by` says how many processes hold, and count, each of the tensors:
+    all of them together count it once.
     """
     counts = torch.zeros(2, dtype=torch.float64, device=after[0].device if after else None)
-    for old, new, change, times in zip(before, after, update, held_by or [1] * len(after), strict=True):
+    for old, new, change, times in zip(
+        before, after, update, held_by or [1] * len(after), strict=True
+    ):
         moving = change != 0
         counts[0] += (moving & (old == new)).sum().double() / times
         counts[1] += moving.sum().double() / times
@@ -227,7 +263,8 @@ def count_stalled(
 
 
 def stalled_share(counts: Iterable[float] | Tensor) -> float:
-    """The watchdog's number: the share of updates that rounded to nothing (0 if nothing was to be updated)."""
+    """The watchdog's number: the share of updates that rounded to nothing (0 if nothing was to be
+    updated)."""
     stalled, moving = map(float, counts)
     return stalled / moving if moving else 0.0
 
@@ -237,14 +274,16 @@ def stalled_share(counts: Iterable[float] | Tensor) -> float:
 
 
 def groups(
-    named_parameters: Iterable[tuple[str, Parameter]], roles: Mapping[str, str], rule: Mapping[str, str]
+    named_parameters: Iterable[tuple[str, Parameter]],
+    roles: Mapping[str, str],
+    rule: Mapping[str, str],
 ) -> dict[str, dict[str, Parameter]]:
     """Deal the trainable parameters to groups: {group: {parameter name: parameter}}.
 
-    `roles` gives each parameter's role (matrix, embed, head, vector), `rule` each role's group, e.g.
-    `{"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}`. Every trainable parameter ends in
-    exactly one group, or this raises. A frozen parameter (requires_grad=False) is in none; a group is empty only if all
-    that would be in it are frozen, or this raises too.
+    `roles` gives each parameter's role (matrix, embed, head, vector), `rule` each role's group,
+    e.g. `{"matrix": "muon", "embed": "adamw", "head": "adamw", "vector": "adamw"}`. Every trainable
+    parameter ends in exactly one group, or this raises. A frozen parameter (requires_grad=False) is
+    in none; a group is empty only if all that would be in it are frozen, or this raises too.
     """
     all_named = list(named_parameters)
     stray = sorted(set(roles) - {name for name, _ in all_named})
@@ -260,8 +299,9 @@ def groups(
             continue
         if id(parameter) in first_name:
             raise ValueError(
-                f"parameter {name!r} is the same tensor as {first_name[id(parameter)]!r} and would be "
-                "updated twice; list a shared parameter once (named_parameters() does so by itself)"
+                f"parameter {name!r} is the same tensor as {first_name[id(parameter)]!r} and would"
+                " be updated twice; list a shared parameter once (named_parameters() does so by"
+                " itself)"
             )
         first_name[id(parameter)] = name
         if name not in roles:
@@ -276,7 +316,11 @@ def groups(
                 f"{sorted(str(known) for known in rule)}; give that role a group"
             )
         dealt[rule[role]][name] = parameter
-    frozen = {rule.get(roles[name]) for name, parameter in all_named if not parameter.requires_grad and name in roles}
+    frozen = {
+        rule.get(roles[name])
+        for name, parameter in all_named
+        if not parameter.requires_grad and name in roles
+    }
     empty = [group for group, members in dealt.items() if not members and group not in frozen]
     if empty:
         raise ValueError(
@@ -298,12 +342,16 @@ class Rule(Protocol):
     stalled: Tensor | None
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""
 
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
-        """Update the weights with `scale` times the rule's own learning rate; `watch` counts stalled elements.
+    def step(
+        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
+    ) -> None:
+        """Update the weights with `scale` times the rule's own learning rate; `watch` counts
+        stalled elements.
 
-        `at` says which step this is, in images seen before it: random rounding is keyed by it. `counts`, () bool on the
-        weights' device: where it is false the gradients are not finite, and nothing at all must change; the host does not
-        know, and must not ask. None: they are finite.
+        `at` says which step this is, in images seen before it: random rounding is keyed by it.
+        `counts`, () bool on the weights' device: where it is false the gradients are not finite,
+        and nothing at all must change; the host does not know, and must not ask. None: they are
+        finite.
         """
 
     def zero_grad(self) -> None:
@@ -313,19 +361,26 @@ class Rule(Protocol):
         """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy."""
 
     def load(self, given: dict[str, Tensor]) -> None:
-        """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is changed."""
+        """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is
+        changed."""
 
 
 class NamedRule:
-    """What the rules here share: parameters by name, how their weights are kept, strict loading of the state."""
+    """What the rules here share: parameters by name, how their weights are kept, strict loading of
+    the state."""
 
     def __init__(
-        self, parameters: Mapping[str, Parameter], storage: torch.dtype, rounding: int | None, state: torch.dtype
+        self,
+        parameters: Mapping[str, Parameter],
+        storage: torch.dtype,
+        rounding: int | None,
+        state: torch.dtype,
     ) -> None:
         require_storable(state, "precision.optimizer")
         self.parameters, self.store = dict(parameters), StoredWeights(storage, rounding)
         self.stalled: Tensor | None = None
-        self.slots: dict[str, dict[str, Tensor]] = {}  # what it remembers: slot -> parameter's name -> tensor
+        # what it remembers: slot -> parameter's name -> tensor
+        self.slots: dict[str, dict[str, Tensor]] = {}
         self.store.start(self.parameters)
 
     def zero_grad(self) -> None:
@@ -333,7 +388,11 @@ class NamedRule:
             parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        return {f"{slot}/{name}": tensor for slot, held in self.slots.items() for name, tensor in held.items()}
+        return {
+            f"{slot}/{name}": tensor
+            for slot, held in self.slots.items()
+            for name, tensor in held.items()
+        }
 
     def load(self, given: dict[str, Tensor]) -> None:
         load_strictly(self.state(), given)
@@ -344,22 +403,34 @@ class Joint:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         if not rules:
-            raise ValueError("Joint needs at least one rule, found none; pass e.g. [Muon(...), AdamW(...)]")
+            raise ValueError(
+                "Joint needs at least one rule, found none; pass e.g. [Muon(...), AdamW(...)]"
+            )
         self.rules = list(rules)
         self.stalled: Tensor | None = None
         names = [name for rule in self.rules for name in rule.state()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two rules own the same state {twice[:3]}: build each from its own group of groups()")
+            raise ValueError(
+                f"two rules own the same state {twice[:3]}: build each from its own group of"
+                " groups()"
+            )
         self.store = self.rules[0].store
         if any(rule.store != self.store for rule in self.rules):
-            raise ValueError("the rules of one model keep weights differently: give all the same storage and rounding")
+            raise ValueError(
+                "the rules of one model keep weights differently: give all the same storage and"
+                " rounding"
+            )
 
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
+    def step(
+        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
+    ) -> None:
         for rule in self.rules:
             rule.step(scale, watch, at, counts)
         self.stalled = (
-            torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0) if watch else None
+            torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0)
+            if watch
+            else None
         )
 
     def zero_grad(self) -> None:
@@ -380,11 +451,13 @@ class Joint:
 
 
 class Schedule(NamedTuple):
-    """Linear warm-up, a plateau at one, and, if asked, a linear decay to zero over the last part of the budget.
+    """Linear warm-up, a plateau at one, and, if asked, a linear decay to zero over the last part of
+    the budget.
 
-    A stage with a rate of its own goes through the same once more, at its share of the rate: from zero up over `rewarm` of
-    the stage, a plateau, and `decay` of the stage down to zero. Where stages overlap, the one that began last counts.
-    Outside of them everything is as if there were none: an arm and its baseline are the same run until the stage begins.
+    A stage with a rate of its own goes through the same once more, at its share of the rate: from
+    zero up over `rewarm` of the stage, a plateau, and `decay` of the stage down to zero. Where
+    stages overlap, the one that began last counts. Outside of them everything is as if there were
+    none: an arm and its baseline are the same run until the stage begins.
     """
 
     budget: int  # images of the whole run
@@ -396,7 +469,9 @@ class Schedule(NamedTuple):
     def checked(self) -> Schedule:
         """Itself, or an error that says what is impossible about it."""
         if self.budget <= 0:
-            raise BadInput(f"the schedule's budget is {self.budget} images", "give at least one image")
+            raise BadInput(
+                f"the schedule's budget is {self.budget} images", "give at least one image"
+            )
         if not (0 <= self.warmup <= 1 and 0 <= self.decay <= 1 and self.warmup + self.decay <= 1):
             raise BadInput(
                 f"warm-up {self.warmup} and decay {self.decay} are fractions of the budget",
@@ -405,9 +480,11 @@ class Schedule(NamedTuple):
         return self
 
     def __call__(self, images: int, rows: int = 0) -> float:
-        """The multiplier of the step that shows images [images, images + rows), taken at the step's middle.
+        """The multiplier of the step that shows images [images, images + rows), taken at the step's
+        middle.
 
-        At the middle, neither the first step of a warm-up nor the last of a decay is wasted on a rate of zero.
+        At the middle, neither the first step of a warm-up nor the last of a decay is wasted on a
+        rate of zero.
         """
         for start, end, share in reversed(self.stages):
             if start <= images < end:
@@ -422,7 +499,9 @@ class Schedule(NamedTuple):
 
 def schedule_of(run: RunSpec) -> Schedule:
     optim = run.optim
-    return Schedule(run.budget.images, optim.warmup, optim.decay, optim.rewarm, own_rates(run)).checked()
+    return Schedule(
+        run.budget.images, optim.warmup, optim.decay, optim.rewarm, own_rates(run)
+    ).checked()
 
 
 def rates(run: RunSpec) -> list[float]:
@@ -434,13 +513,15 @@ def rates(run: RunSpec) -> list[float]:
 # --------------------------------------------------------------------------------------------------
 # AdamW (arXiv:1711.05101): torch's fused kernel over state that is kept by parameter name.
 #
-# Fused, because one pass over memory beats many: 2.2 M pocket parameters take 2.4 ms fused, 12 ms foreach, 8 ms one by
-# one on one AVX2 core.
+# Fused, because one pass over memory beats many: 2.2 M pocket parameters take 2.4 ms fused, 12 ms
+# foreach, 8 ms one by one on one AVX2 core.
 
 
 ADAMW_CHUNK = (
     2**18
-)  # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays in the cache
+    # elements whose bf16 state is widened to fp32 at a time: bounds the temporary memory, and stays
+    # in the cache
+)
 
 
 class AdamW(NamedRule):
@@ -460,30 +541,52 @@ class AdamW(NamedRule):
         super().__init__(parameters, storage, rounding, state)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
         self.state_dtype = state
-        self.first = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
-        self.second = {name: torch.zeros_like(p, dtype=state, requires_grad=False) for name, p in parameters.items()}
-        # One count per parameter: one without a gradient (its term is off) is skipped and must not age.
+        self.first = {
+            name: torch.zeros_like(p, dtype=state, requires_grad=False)
+            for name, p in parameters.items()
+        }
+        self.second = {
+            name: torch.zeros_like(p, dtype=state, requires_grad=False)
+            for name, p in parameters.items()
+        }
+        # One count per parameter: one without a gradient (its term is off) is skipped and must not
+        # age.
         self.count = {name: torch.zeros((), device=p.device) for name, p in parameters.items()}
         self.slots = {"first": self.first, "second": self.second, "count": self.count}
-        self.moments = {name: (local(self.first[name]), local(self.second[name])) for name in parameters}  # on this rank
+        # on this rank
+        self.moments = {
+            name: (local(self.first[name]), local(self.second[name])) for name in parameters
+        }
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None) -> None:
+    def step(
+        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
+    ) -> None:
         stalled = [self._step_chunk(names, scale, watch, at, counts) for names in self._chunks()]
         self.stalled = torch.stack(stalled).sum(0) if watch else None
 
-    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int, counts: Tensor | None) -> Tensor:
-        none = torch.zeros(2, dtype=torch.float64, device=next(iter(self.count.values())).device if self.count else None)
+    def _step_chunk(
+        self, names: list[str], scale: float, watch: bool, at: int, counts: Tensor | None
+    ) -> Tensor:
+        none = torch.zeros(
+            2,
+            dtype=torch.float64,
+            device=next(iter(self.count.values())).device if self.count else None,
+        )
         if not names:
             return none
         weights = [local(self.parameters[name]) for name in names]
         before = [weight.clone() for weight in weights] if watch else []
-        first, second = [self.moments[name][0] for name in names], [self.moments[name][1] for name in names]
+        first, second = (
+            [self.moments[name][0] for name in names],
+            [self.moments[name][1] for name in names],
+        )
         if self.state_dtype != torch.float32:
             stored = first + second
             first, second = [m.float() for m in first], [v.float() for v in second]
         ages = [self.count[name] for name in names]
-        torch._foreach_add_(ages, 1 if counts is None else [counts.float()] * len(ages))  # a bare tensor would be read
+        # a bare tensor would be read
+        torch._foreach_add_(ages, 1 if counts is None else [counts.float()] * len(ages))
         torch._fused_adamw_(
             weights,
             [g for name in names if (g := gradient(self.parameters[name])) is not None],
@@ -507,11 +610,13 @@ class AdamW(NamedRule):
         if not watch or scale * self.lr == 0:
             return none
         held_by = [copies(self.parameters[name]) for name in names]
-        stalled = count_stalled(before, weights, first, held_by)  # the update is zero exactly where the first moment is
+        # the update is zero exactly where the first moment is
+        stalled = count_stalled(before, weights, first, held_by)
         return stalled if counts is None else stalled * counts
 
     def _chunks(self) -> Iterator[list[str]]:
-        """Names with a gradient: all at once in fp32, in bounded chunks when the state must be widened."""
+        """Names with a gradient: all at once in fp32, in bounded chunks when the state must be
+        widened."""
         limit = float("inf") if self.state_dtype == torch.float32 else ADAMW_CHUNK
         names: list[str] = []
         size = 0

@@ -21,10 +21,17 @@ def bomb(side):
     """A PNG of some bytes that says it has side x side pixels."""
 
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,12 @@ def bomb(side):
         (b"hello", "not a picture"),
         (saved(Image.new("I;16", (32, 32))), "8 bits"),
         (
-            saved(Image.new("RGB", (16, 16)), "GIF", save_all=True, append_images=[Image.new("RGB", (16, 16), "red")]),
+            saved(
+                Image.new("RGB", (16, 16)),
+                "GIF",
+                save_all=True,
+                append_images=[Image.new("RGB", (16, 16), "red")],
+            ),
             "several frames",
         ),
     ],
@@ -51,10 +63,18 @@ def test_what_is_refused_says_why(data, words):
 
 @pytest.mark.parametrize("kind", ["TIFF", "GIF", "PNG", "WEBP"])
 def test_frames_are_not_counted(monkeypatch, kind):
-    """Some megabytes of empty frames took minutes: Pillow goes through all of them, in a TIFF by the square."""
-    many = saved(Image.new("RGB", (16, 16)), kind, save_all=True, append_images=[Image.new("RGB", (16, 16), "red")] * 3)
+    """Some megabytes of empty frames took minutes: Pillow goes through all of them, in a TIFF by
+    the square."""
+    many = saved(
+        Image.new("RGB", (16, 16)),
+        kind,
+        save_all=True,
+        append_images=[Image.new("RGB", (16, 16), "red")] * 3,
+    )
     for plugin in (TiffImagePlugin.TiffImageFile, GifImagePlugin.GifImageFile):
-        monkeypatch.setattr(plugin, "n_frames", property(lambda self: pytest.fail("all frames are gone through")))
+        monkeypatch.setattr(
+            plugin, "n_frames", property(lambda self: pytest.fail("all frames are gone through"))
+        )
     with pytest.raises(BadSample, match="several frames"):
         decode(many)
     assert decode(saved(Image.new("RGB", (16, 16)), kind)).image.size == (16, 16)
@@ -73,7 +93,8 @@ def test_sixteen_bit_colour_is_refused():
     rows = zlib.compress((b"\0" + bytes(16 * 6)) * 16)
     parts = [(b"IHDR", head), (b"IDAT", rows), (b"IEND", b"")]
     chunks = [
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in parts
     ]
     data = b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
     for deep in (data, b"P6 16 16 65535\n" + bytes(16 * 16 * 6)):
@@ -84,7 +105,11 @@ def test_sixteen_bit_colour_is_refused():
 def test_transparency_and_turning_are_told():
     clear = Image.new("RGBA", (10, 10), (255, 0, 0, 0))
     opened = decode(saved(clear))
-    assert opened.changes == {"alpha over white"} and opened.image.getpixel((5, 5)) == (255, 255, 255)
+    assert opened.changes == {"alpha over white"} and opened.image.getpixel((5, 5)) == (
+        255,
+        255,
+        255,
+    )
     assert decode(saved(Image.new("RGBA", (10, 10), (9, 8, 7, 255)))).changes == frozenset()
     tall = Image.new("RGB", (20, 10))
     exif = tall.getexif()
@@ -101,7 +126,9 @@ def test_the_centre_is_kept_and_resizing_is_antialiased():
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     small = np.asarray(fit(Image.fromarray(stripes), (16, 16)).image)
-    assert abs(small.astype(int) - 127).max() < 12, "every second column must average to grey, not alias"
+    assert abs(small.astype(int) - 127).max() < 12, (
+        "every second column must average to grey, not alias"
+    )
     same = fit(Image.new("RGB", (16, 16)), (16, 16))
     assert not same.changes
     assert fit(Image.new("RGB", (12, 12)), (16, 16)).changes == {"enlarged"}
@@ -123,5 +150,7 @@ def test_what_is_stored_comes_back(make, encoding, exact):
     decoded = pixels(encode(image, encoding, 95), (16, 16))
     wanted = np.asarray(image).transpose(2, 0, 1)
     assert decoded.shape == (3, 16, 16) and (
-        np.array_equal(decoded, wanted) if exact else np.abs(decoded.astype(int) - wanted).mean() < 8
+        np.array_equal(decoded, wanted)
+        if exact
+        else np.abs(decoded.astype(int) - wanted).mean() < 8
     )

@@ -1,4 +1,5 @@
-"""Tar shards that are cut, damaged or made to harm: each fault is named, nothing is read into memory without end."""
+"""Tar shards that are cut, damaged or made to harm: each fault is named, nothing is read into
+memory without end."""
 
 import bz2
 import gzip
@@ -44,7 +45,9 @@ def test_shards_with_faults(make, tmp_path):
         ],
     )
     faults = [given.fault.split(" (")[0] for given in open_given(str(tmp_path))]
-    assert faults == ["its name leads out of the archive"] * 2 + ["a link or device, not a file"] * 2 + [
+    assert faults == ["its name leads out of the archive"] * 2 + [
+        "a link or device, not a file"
+    ] * 2 + [
         "no picture",
         "no caption",
         "two pictures: .jpg, .png",
@@ -61,11 +64,14 @@ def test_a_cut_shard_is_named_and_its_whole_samples_count(make, tmp_path, cut):
     whole = make.tar(tmp_path / "x.tar", make.img2dataset(range(4))).read_bytes()
     with tarfile.open(tmp_path / "x.tar") as archive:
         members = archive.getmembers()
-    end = members[7].offset_data + 20 if cut == "inside" else members[6].offset  # in the third sample, or before it
+    # in the third sample, or before it
+    end = members[7].offset_data + 20 if cut == "inside" else members[6].offset
     (tmp_path / "x.tar").write_bytes(whole[:end])
     samples = list(open_given(str(tmp_path / "x.tar")))
     assert (
-        samples[-1].fault.startswith("the shard is broken") and "lost" in samples[-1].fault and samples[-1].name == "x.tar"
+        samples[-1].fault.startswith("the shard is broken")
+        and "lost" in samples[-1].fault
+        and samples[-1].name == "x.tar"
     )
     assert all(not given.fault for given in samples[:-1]) and len(samples) <= 3
 
@@ -95,7 +101,10 @@ def test_a_header_that_announces_what_cannot_follow(make, tmp_path, size, kind, 
     whole += bytes(-len(whole) % 512) + info.tobuf(tarfile.GNU_FORMAT) + bytes(10240)
     (tmp_path / "x.tar").write_bytes(gzip.compress(whole) if packed else whole)
     samples = list(open_given(str(tmp_path / "x.tar")))
-    assert samples[-1].fault.startswith("the shard is broken: damaged or cut off") or "a tar ends with" in samples[-1].fault
+    assert (
+        samples[-1].fault.startswith("the shard is broken: damaged or cut off")
+        or "a tar ends with" in samples[-1].fault
+    )
     assert [bool(given.fault) for given in samples[:-1]] in ([False], [False, False])
 
 
@@ -107,12 +116,16 @@ def test_an_archive_that_goes_on_after_its_end(make, tmp_path):
     )
     (tmp_path / "x.tar").write_bytes(first + second)
     samples = list(open_given(str(tmp_path / "x.tar")))
-    assert [bool(given.fault) for given in samples] == [False, True] and "more follows its end" in samples[-1].fault
+    assert [bool(given.fault) for given in samples] == [
+        False,
+        True,
+    ] and "more follows its end" in samples[-1].fault
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_shard_with_damage_inside_is_named_and_the_import_goes_on(make, tmp_path, packed):
-    """A header, or the packing, overwritten in the middle: what came before counts, the next shard is read."""
+    """A header, or the packing, overwritten in the middle: what came before counts, the next shard
+    is read."""
     mode, end = ("w:gz", ".tar.gz") if packed else ("w", ".tar")
     path = make.tar(tmp_path / f"a{end}", make.img2dataset(range(6), (64, 64)), mode)
     make.tar(tmp_path / f"b{end}", make.img2dataset(range(6, 8)), mode)
@@ -126,12 +139,22 @@ def test_a_shard_with_damage_inside_is_named_and_the_import_goes_on(make, tmp_pa
     path.write_bytes(data)
     samples = list(open_given(str(tmp_path)))
     broken = [given for given in samples if given.fault]
-    assert [given.name for given in broken] == [f"a{end}"] and "the shard is broken: damaged" in broken[0].fault
-    assert len(samples) == (3 if packed else 2 + 1 + 2), "what is packed has its checksum at its end: none of it is taken"
-    assert [given.name for given in samples if given.name.startswith("b")] == [f"b{end}:{number:09d}" for number in (6, 7)]
+    assert [given.name for given in broken] == [
+        f"a{end}"
+    ] and "the shard is broken: damaged" in broken[0].fault
+    assert len(samples) == (3 if packed else 2 + 1 + 2), (
+        "what is packed has its checksum at its end: none of it is taken"
+    )
+    assert [given.name for given in samples if given.name.startswith("b")] == [
+        f"b{end}:{number:09d}" for number in (6, 7)
+    ]
     to = make.imported(tmp_path, tmp_path / "store", bad="quarantine")
     ledger = json.loads((to / "ledger.json").read_text())
-    assert ledger["quarantined"] == 1 and ledger["given"] == len(samples) and ledger["reasons"]["the shard is broken"] == 1
+    assert (
+        ledger["quarantined"] == 1
+        and ledger["given"] == len(samples)
+        and ledger["reasons"]["the shard is broken"] == 1
+    )
 
 
 def test_a_header_that_unfolds_is_a_bomb_too(make, tmp_path, monkeypatch):
@@ -148,7 +171,11 @@ def long_header(size, kind=tarfile.XHDTYPE):
     """The blocks of an extension header that says nothing, at length."""
     info = tarfile.TarInfo("long")
     record = b" comment=" + b"x" * (size - 20) + b"\n"
-    data = b"%d" % (len(record) + len(str(size))) + record if kind != tarfile.GNUTYPE_LONGNAME else b"x" * size
+    data = (
+        b"%d" % (len(record) + len(str(size))) + record
+        if kind != tarfile.GNUTYPE_LONGNAME
+        else b"x" * size
+    )
     info.type, info.size = kind, len(data)
     return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
 
@@ -160,14 +187,20 @@ def test_a_header_without_end_is_not_read_into_memory(make, tmp_path, kind, pack
     whole = make.tar(tmp_path / "x", make.img2dataset(range(2))).read_bytes()
     with tarfile.open(tmp_path / "x") as sound:
         second = sound.getmembers()[3].offset
-    (tmp_path / "x.tar").write_bytes(packing(whole[:second] + long_header(30_000_000, kind) + whole[second:]))
+    (tmp_path / "x.tar").write_bytes(
+        packing(whole[:second] + long_header(30_000_000, kind) + whole[second:])
+    )
     tracemalloc.start()
     samples = list(open_given(str(tmp_path / "x.tar")))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "headers have more than 1,048,576 bytes" in samples[-1].fault and peak < 20_000_000
-    (tmp_path / "x.tar").write_bytes(packing(whole[:second] + long_header(3_000, kind) + whole[second:]))
-    assert not any("broken" in given.fault for given in open_given(str(tmp_path / "x.tar"))), "one of a usual size is fine"
+    (tmp_path / "x.tar").write_bytes(
+        packing(whole[:second] + long_header(3_000, kind) + whole[second:])
+    )
+    assert not any("broken" in given.fault for given in open_given(str(tmp_path / "x.tar"))), (
+        "one of a usual size is fine"
+    )
 
 
 def test_many_headers_are_no_way_around(make, tmp_path):
@@ -178,7 +211,8 @@ def test_many_headers_are_no_way_around(make, tmp_path):
     link = tarfile.TarInfo("link")
     link.type = tarfile.SYMTYPE
     apart = b"".join(
-        long_header(900_000, tarfile.XGLTYPE).replace(b"comment", b"c%06d" % number) + link.tobuf() for number in range(3)
+        long_header(900_000, tarfile.XGLTYPE).replace(b"comment", b"c%06d" % number) + link.tobuf()
+        for number in range(3)
     )
     (tmp_path / "x.tar").write_bytes(apart + whole)
     assert "headers for all members" in list(open_given(str(tmp_path / "x.tar")))[-1].fault
@@ -189,7 +223,11 @@ def test_a_pipe_among_the_shards_of_a_pattern_keeps_nobody_waiting(make, tmp_pat
     os.mkfifo(tmp_path / "a.tar")
     make.tar(tmp_path / "b.tar", make.img2dataset(range(2)))
     samples = list(open_given(str(tmp_path / "*.tar")))
-    assert [bool(given.fault) for given in samples] == [True, False, False] and "it is a pipe" in samples[0].fault
+    assert [bool(given.fault) for given in samples] == [
+        True,
+        False,
+        False,
+    ] and "it is a pipe" in samples[0].fault
 
 
 @pytest.mark.parametrize("limit, value", [("MOST_BYTES", 2500), ("MOST_PARTS", 3)])
@@ -200,4 +238,7 @@ def test_the_files_of_one_sample_are_bounded_together(make, tmp_path, monkeypatc
     make.tar(tmp_path / "x.tar", [*files, *make.img2dataset(range(1), (8, 8))])
     samples = list(open_given(str(tmp_path)))
     assert [given.name for given in samples] == ["x.tar:a", "x.tar:000000000"]
-    assert samples[0].fault.startswith("too many files, or too large together") and not samples[1].fault
+    assert (
+        samples[0].fault.startswith("too many files, or too large together")
+        and not samples[1].fault
+    )

@@ -25,10 +25,18 @@ def test_a_folder_with_captions_beside_its_pictures(make, tmp_path):
     (tmp_path / "alone.png").write_bytes(make.picture(5))
     (tmp_path / "0007.txt").write_text("nobody drew this")
     samples = read(tmp_path)
-    assert list(samples) == sorted(samples) and samples["0000.png"].captions == {"long": [make.caption(0)]}
+    assert list(samples) == sorted(samples) and samples["0000.png"].captions == {
+        "long": [make.caption(0)]
+    }
     deep = samples["deep/a.jpg"]
-    assert deep.captions == {"long": ["a long one"], "short": ["one"]} and (deep.group, deep.split) == ("g", "validation")
-    assert samples["alone.png"].fault.startswith("no caption") and "without its picture" in samples["0007.txt"].fault
+    assert deep.captions == {"long": ["a long one"], "short": ["one"]} and (
+        deep.group,
+        deep.split,
+    ) == ("g", "validation")
+    assert (
+        samples["alone.png"].fault.startswith("no caption")
+        and "without its picture" in samples["0007.txt"].fault
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +45,11 @@ def test_a_folder_with_captions_beside_its_pictures(make, tmp_path):
         ({"caption": " two \n words "}, (), {"long": ["two words"]}),
         ({"captions": ["one", "two"]}, (), {"long": ["one", "two"]}),
         ({"captions": {"title": "x", "long": "y"}}, (), {"title": ["x"], "long": ["y"]}),
-        ({"alt": "x", "blip": "y"}, (("short", "alt"), ("long", "blip")), {"short": ["x"], "long": ["y"]}),
+        (
+            {"alt": "x", "blip": "y"},
+            (("short", "alt"), ("long", "blip")),
+            {"short": ["x"], "long": ["y"]},
+        ),
     ],
 )
 def test_captions_have_names(about, fields, wanted):
@@ -94,7 +106,9 @@ def test_a_table_names_its_pictures(make, tmp_path):
 def test_a_quote_that_never_closes_does_not_eat_the_other_rows(make, tmp_path):
     for number in range(3):
         (tmp_path / f"{number}.png").write_bytes(make.picture(number))
-    (tmp_path / "metadata.csv").write_text('file_name,text\n0.png,"never closed\n1.png,one\n2.png,two\n')
+    (tmp_path / "metadata.csv").write_text(
+        'file_name,text\n0.png,"never closed\n1.png,one\n2.png,two\n'
+    )
     with pytest.raises(BadInput, match="metadata.csv cannot be read: unexpected end of data"):
         read(tmp_path)
 
@@ -103,7 +117,9 @@ def test_a_parquet_table_needs_pyarrow(make, tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "0.png").write_bytes(make.picture(0))
-    parquet.write_table(pyarrow.table({"file": ["0.png"], "caption": ["zero"]}), tmp_path / "metadata.parquet")
+    parquet.write_table(
+        pyarrow.table({"file": ["0.png"], "caption": ["zero"]}), tmp_path / "metadata.parquet"
+    )
     assert read(tmp_path)["0.png"].captions == {"long": ["zero"]}
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BadInput, match="needs the package pyarrow"):
@@ -114,11 +130,16 @@ def test_shards_as_img2dataset_writes_them(make, tmp_path):
     make.tar(tmp_path / "00000.tar", make.img2dataset(range(3)))
     make.tar(tmp_path / "00001.tar.gz", make.img2dataset(range(3, 5)), "w:gz")
     samples = read(tmp_path)
-    assert list(samples) == [*(f"00000.tar:{n:09d}" for n in range(3)), *(f"00001.tar.gz:{n:09d}" for n in (3, 4))]
+    assert list(samples) == [
+        *(f"00000.tar:{n:09d}" for n in range(3)),
+        *(f"00001.tar.gz:{n:09d}" for n in (3, 4)),
+    ]
     assert samples["00001.tar.gz:000000004"].captions == {"long": [make.caption(4)]}
     assert samples["00000.tar:000000000"].data == make.picture(0, encoding="JPEG", quality=90)
     one = read(str(tmp_path / "*.tar"))
-    assert len(one) == 3 and list(read((tmp_path / "00000.tar").as_uri())) == list(one), "fsspec reads the same"
+    assert len(one) == 3 and list(read((tmp_path / "00000.tar").as_uri())) == list(one), (
+        "fsspec reads the same"
+    )
 
 
 class Saved(list):
@@ -138,7 +159,9 @@ def test_a_saved_dataset(make, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="not installed"):
         read(tmp_path)
     stand_in = ModuleType("datasets")
-    stand_in.Image = type("Image", (), {"__init__": lambda self, decode=True: setattr(self, "decode", decode)})
+    stand_in.Image = type(
+        "Image", (), {"__init__": lambda self, decode=True: setattr(self, "decode", decode)}
+    )
     rows = Saved(
         [
             {"image": {"bytes": make.picture(0), "path": None}, "caption": "zero"},
@@ -167,9 +190,9 @@ def test_odd_files_in_a_folder(make, tmp_path):
         picture.write(make.picture(7))
         caption.write("a name that is no text")
     samples = read(tmp_path / "given")
-    assert samples["pipe.png"].fault == "not a file: a device or a pipe" and samples["0001.png"].fault.startswith(
-        "no caption"
-    )
+    assert samples["pipe.png"].fault == "not a file: a device or a pipe" and samples[
+        "0001.png"
+    ].fault.startswith("no caption")
     to = make.imported(tmp_path / "given", tmp_path / "store", bad="quarantine")
     opened = PictureStore(to)
     assert [opened.name(row) for row in range(3)] == ["0000.png", "0002.png", "?.png"]
@@ -189,11 +212,15 @@ def test_a_caption_that_is_a_link_out_of_the_folder_is_refused(make, tmp_path, n
             read(folder)
         given = tmp_path / f"own{(folder / name).suffix}"
         (tmp_path / "secret").rename(given)
-        assert given.suffix == ".csv" or "0001.png" in read(folder, table=str(given)), "a table that is named is read"
+        assert given.suffix == ".csv" or "0001.png" in read(folder, table=str(given)), (
+            "a table that is named is read"
+        )
     (folder / name).unlink()
     (folder / name).symlink_to("0000.txt")
     if name.endswith(".txt"):
-        assert read(folder)["0001.png"].captions == {"long": [make.caption(0)]}, "a link inside is fine"
+        assert read(folder)["0001.png"].captions == {"long": [make.caption(0)]}, (
+            "a link inside is fine"
+        )
 
 
 def test_nothing_there(tmp_path):

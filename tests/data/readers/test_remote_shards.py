@@ -26,7 +26,9 @@ def memory():
 def test_remote_shards_are_imported_as_local_ones_are(make, site, memory, tmp_path):
     for number in range(3):
         name = f"{number:05d}.tar"
-        data = make.tar(tmp_path / name, make.img2dataset(range(4 * number, 4 * number + 4))).read_bytes()
+        data = make.tar(
+            tmp_path / name, make.img2dataset(range(4 * number, 4 * number + 4))
+        ).read_bytes()
         site.files[f"/x/{name}"] = data
         memory(f"/bucket/x/{name}", data)
     local = read_about(make.imported(tmp_path, tmp_path / "local"))["content"]
@@ -41,13 +43,14 @@ def test_remote_shards_are_imported_as_local_ones_are(make, site, memory, tmp_pa
         run_import(reader, tmp_path / name, Options(size=16, hold_out=0.1), lambda text: None)
         assert read_about(tmp_path / name)["content"] == local, name
     assert len(site.gets()) == 3 and len(list((tmp_path / "shelf").glob("*-*"))) == 6
-    assert {given.name for given in open_given(urls["http"], cache=RemoteCache(tmp_path / "shelf"))} == {
-        f"{number // 4:05d}.tar:{number:09d}" for number in range(12)
-    }, "names hold no query"
+    assert {
+        given.name for given in open_given(urls["http"], cache=RemoteCache(tmp_path / "shelf"))
+    } == {f"{number // 4:05d}.tar:{number:09d}" for number in range(12)}, "names hold no query"
 
 
 def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
-    """Quarantine is for bad samples: what cannot be fetched is not lost, it is fetched the next time."""
+    """Quarantine is for bad samples: what cannot be fetched is not lost, it is fetched the next
+    time."""
     data = make.tar(tmp_path / "a.tar", make.img2dataset(range(4))).read_bytes()
     site.files = {"/a.tar": data, "/b.tar": data[: len(data) // 2]}
     site.faults = ["cut"] * 3
@@ -60,17 +63,24 @@ def test_a_broken_connection_is_no_broken_shard(make, site, tmp_path):
     run_import(reader, tmp_path / "store", options, lambda text: None)
     assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
     cut = list(open_given(f"{site.url}/b.tar", cache=RemoteCache(tmp_path / "shelf")))
-    assert cut[-1].fault.startswith("the shard is broken: damaged or cut off"), "what is cut over there is"
+    assert cut[-1].fault.startswith("the shard is broken: damaged or cut off"), (
+        "what is cut over there is"
+    )
 
 
-@pytest.mark.parametrize("place", ["a folder as copy", "a folder as lock", "no folder", "a copy cannot be opened"])
-def test_a_fault_of_the_folder_of_copies_is_no_broken_shard(make, site, tmp_path, monkeypatch, place):
+@pytest.mark.parametrize(
+    "place", ["a folder as copy", "a folder as lock", "no folder", "a copy cannot be opened"]
+)
+def test_a_fault_of_the_folder_of_copies_is_no_broken_shard(
+    make, site, tmp_path, monkeypatch, place
+):
     """Whatever the policy for bad samples: the shard is good."""
     site.files["/a.tar"] = make.tar(tmp_path / "a.tar", make.img2dataset(range(4))).read_bytes()
     url, folder = f"{site.url}/a.tar", tmp_path / "shelf"
     RemoteCache(folder).open(url).close()
     (copy,), opened = folder.glob("*-*"), type(folder).open
-    if place == "a copy cannot be opened":  # rights do not stop every user: the refusal is made here
+    # rights do not stop every user: the refusal is made here
+    if place == "a copy cannot be opened":
 
         def refuse(path, *more, **named):
             if path == copy:
@@ -90,8 +100,18 @@ def test_a_fault_of_the_folder_of_copies_is_no_broken_shard(make, site, tmp_path
         folder.write_text("a file")
     options = Options(size=16, bad="quarantine", hold_out=0.0)
     with pytest.raises(RunFailed, match="cannot be used"):
-        run_import(open_given(url, cache=RemoteCache(folder)), tmp_path / "store", options, lambda text: None)
-    run_import(open_given(url, cache=RemoteCache(tmp_path / "other")), tmp_path / "store", options, lambda text: None)
+        run_import(
+            open_given(url, cache=RemoteCache(folder)),
+            tmp_path / "store",
+            options,
+            lambda text: None,
+        )
+    run_import(
+        open_given(url, cache=RemoteCache(tmp_path / "other")),
+        tmp_path / "store",
+        options,
+        lambda text: None,
+    )
     assert json.loads((tmp_path / "store" / LEDGER).read_text())["quarantined"] == 0
 
 
@@ -116,7 +136,9 @@ def test_urls_that_cannot_be_read(url, words, hint, monkeypatch):
     assert hint in error.value.hint and "word@" not in error.value.message
 
 
-def test_the_secret_of_a_signed_address_is_nowhere_told_or_written(make, site, tmp_path, capsys, monkeypatch):
+def test_the_secret_of_a_signed_address_is_nowhere_told_or_written(
+    make, site, tmp_path, capsys, monkeypatch
+):
     from fulcrum.cli import main
 
     monkeypatch.setenv("FULCRUM_SHELF", str(tmp_path / "shelf"))
@@ -125,7 +147,16 @@ def test_the_secret_of_a_signed_address_is_nowhere_told_or_written(make, site, t
     secret = "s3cr3t" * 40
     for name in ("a.tar", "none.tar", "cut.tar", "{0..1}.tar"):
         with pytest.raises(SystemExit):
-            main(["data", "import", f"{site.url}/{name}?sig={secret}&x=1", str(tmp_path / f"of_{name}"), "--size", "16"])
+            main(
+                [
+                    "data",
+                    "import",
+                    f"{site.url}/{name}?sig={secret}&x=1",
+                    str(tmp_path / f"of_{name}"),
+                    "--size",
+                    "16",
+                ]
+            )
     heard = capsys.readouterr()
     assert "s3cr3t" not in heard.out + heard.err and "kept 8" in heard.out
     written = [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,4 +1,5 @@
-"""Import, as users have it: several languages, pictures that are not square, drawings, other people's shards, refusals."""
+"""Import, as users have it: several languages, pictures that are not square, drawings, other
+people's shards, refusals."""
 
 import io
 import json
@@ -29,7 +30,9 @@ def quiet(text):
 
 def imported(folder, to, fields=None, **options):
     options = {"size": 16, "hold_out": 0.0, **options}
-    return run_import(open_given(str(folder), *([fields] if fields else [])), to, Options(**options), quiet)
+    return run_import(
+        open_given(str(folder), *([fields] if fields else [])), to, Options(**options), quiet
+    )
 
 
 def test_several_languages_are_noticed(make, tmp_path):
@@ -40,9 +43,13 @@ def test_several_languages_are_noticed(make, tmp_path):
     (folder / "0003.txt").write_text("ein blaues Quadrat auf dem grauen Grund und ein Stern")
     imported(folder, tmp_path / "store")
     facts, lines = import_summary(tmp_path / "store")
-    assert any("1 captions hold several languages, such as that of 0002.png" in line for line in lines)
+    assert any(
+        "1 captions hold several languages, such as that of 0002.png" in line for line in lines
+    )
     assert any("in several languages (en " in line and "de 2" in line for line in lines)
-    command = f"fulcrum data filter {tmp_path / 'store'} {tmp_path / 'store'}_en --language en --held-out"
+    command = (
+        f"fulcrum data filter {tmp_path / 'store'} {tmp_path / 'store'}_en --language en --held-out"
+    )
     assert any(line.endswith(command) for line in lines), "it can be run as it stands"
     plain = make.folder(tmp_path / "plain", 6)
     imported(plain, tmp_path / "one")
@@ -52,7 +59,11 @@ def test_several_languages_are_noticed(make, tmp_path):
 def test_a_picture_is_padded_whole(make, tmp_path):
     wide = Image.fromarray(np.full((20, 40, 3), (200, 30, 30), np.uint8))
     fitted = pad(wide, (16, 16), (0, 0, 255))
-    assert fitted.changes == {"resized", "padded"} and fitted.image.getpixel((8, 8)) == (200, 30, 30)
+    assert fitted.changes == {"resized", "padded"} and fitted.image.getpixel((8, 8)) == (
+        200,
+        30,
+        30,
+    )
     assert fitted.image.getpixel((8, 1)) == (0, 0, 255) == fitted.image.getpixel((8, 14))
     assert pad(wide.resize((16, 16)), (16, 16)).changes == frozenset()
     assert pad(wide.resize((8, 4)), (16, 16)).changes == {"enlarged", "padded"}
@@ -61,7 +72,9 @@ def test_a_picture_is_padded_whole(make, tmp_path):
     ledger = json.loads((tmp_path / "store" / "ledger.json").read_text())
     assert ledger["changes"]["padded"] == 4 and ledger["changes"]["cropped"] == 0
     assert ledger["buckets"]["16x16"]["cropped_away"] == 0.0 and about["options"]["pad"]
-    assert (PictureStore(tmp_path / "store").picture(0)[:, 0, :] == np.array([[0], [0], [255]])).all()
+    assert (
+        PictureStore(tmp_path / "store").picture(0)[:, 0, :] == np.array([[0], [0], [255]])
+    ).all()
     geometry = FolderSource(tmp_path / "store", "train").geometry(np.arange(4))
     assert (geometry == [20, 40, 0, 0]).all(), "nothing was cut away"
 
@@ -80,7 +93,9 @@ def test_the_refusal_names_enlarge_and_leaves_nothing(make, tmp_path):
     folder = make.folder(tmp_path / "given", 3, (10, 10))
     with pytest.raises(BadInput, match="nothing was kept: 3 smaller than wanted") as refusal:
         imported(folder, tmp_path / "store")
-    assert "--enlarge" in refusal.value.hint and sorted(one.name for one in tmp_path.iterdir()) == ["given"]
+    assert "--enlarge" in refusal.value.hint and sorted(one.name for one in tmp_path.iterdir()) == [
+        "given"
+    ]
     imported(folder, tmp_path / "store", enlarge=True)
     make.folder(folder, 1, (20, 20), first=9)
     imported(folder, tmp_path / "some")
@@ -97,7 +112,12 @@ def test_a_refused_import_does_not_block_the_next(make, tmp_path):
     assert (tmp_path / "store.partial" / "part-00001.jsonl").exists()
     lines = []
     (folder / "0007.txt").write_text("mended")
-    run_import(open_given(str(folder)), tmp_path / "store", Options(size=8, hold_out=0.0, shard=3), lines.append)
+    run_import(
+        open_given(str(folder)),
+        tmp_path / "store",
+        Options(size=8, hold_out=0.0, shard=3),
+        lines.append,
+    )
     assert any("going on after 6" in line for line in lines) and check(tmp_path / "store")["sound"]
     assert not list((tmp_path / "store").glob("refused"))
     with pytest.raises(BadInput, match="its .txt is empty"):
@@ -121,13 +141,16 @@ def test_a_source_that_changed_is_imported_anew_the_second_time(make, tmp_path):
 def test_a_drawing_beside_its_caption_is_drawn_or_named(make, tmp_path, monkeypatch):
     folder = make.folder(tmp_path / "given", 2)
     circle = (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 40"><circle cx="20" cy="20" r="18" fill="#f00"/></svg>'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 40"><circle cx="20" cy="20" r="18"'
+        ' fill="#f00"/></svg>'
     )
     (folder / "logo.svg").write_text(circle)
     (folder / "logo.txt").write_text("a red circle")
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     (named,) = (one for one in open_given(str(folder)) if one.name == "logo.svg")
-    assert named.fault.startswith("an SVG drawing, which needs a renderer") and "[svg]" in named.fault
+    assert (
+        named.fault.startswith("an SVG drawing, which needs a renderer") and "[svg]" in named.fault
+    )
     monkeypatch.undo()
     pytest.importorskip("resvg_py")
     (given,) = (one for one in open_given(str(folder)) if one.name == "logo.svg")
@@ -138,7 +161,11 @@ def test_a_drawing_beside_its_caption_is_drawn_or_named(make, tmp_path, monkeypa
         and given.captions == {"long": ["a red circle"]}
     )
     assert picture.image.getpixel((3, 3)) == (255, 255, 255)
-    for bad in ('<image href="/etc/passwd"/>', '<style>@import "x"</style>', '<use href="http://x/y"/>'):
+    for bad in (
+        '<image href="/etc/passwd"/>',
+        '<style>@import "x"</style>',
+        '<use href="http://x/y"/>',
+    ):
         with pytest.raises(ValueError, match="points outside itself"):
             drawn(circle.replace("</svg>", f"{bad}</svg>").encode())
     for bad, why in (
@@ -162,11 +189,14 @@ def test_a_drawing_beside_its_caption_is_drawn_or_named(make, tmp_path, monkeypa
     ],
 )
 def test_the_printed_command_works_for_these_captions(make, tmp_path, captions, settings):
-    """Its words are a run that reads the captions that were imported, in a folder whose name wants quoting."""
+    """Its words are a run that reads the captions that were imported, in a folder whose name wants
+    quoting."""
     folder = make.folder(tmp_path / "given", 12)
     for path in folder.glob("*.txt"):
         text = path.read_text()
-        path.with_suffix(".json").write_text(json.dumps({"captions": dict.fromkeys(captions, text)}))
+        path.with_suffix(".json").write_text(
+            json.dumps({"captions": dict.fromkeys(captions, text)})
+        )
         path.unlink()
     store = tmp_path / "it's here"
     imported(folder, store, hold_out=0.2)
@@ -198,14 +228,23 @@ def write_mds(folder, rows, names, encodings, sizes):
     config, samples = json.dumps({"format": "mds"}).encode(), []
     for row in rows:
         cells = [row[name] for name in names]
-        head = b"".join(struct.pack("<I", len(cell)) for cell, size in zip(cells, sizes, strict=True) if size is None)
+        head = b"".join(
+            struct.pack("<I", len(cell))
+            for cell, size in zip(cells, sizes, strict=True)
+            if size is None
+        )
         samples.append(head + b"".join(cells))
     first = 4 + 4 * (len(samples) + 1) + len(config)
     bounds = np.cumsum([first, *map(len, samples)]).astype("<u4")
     (folder / "shard.00000.mds").write_bytes(
         struct.pack("<I", len(samples)) + bounds.tobytes() + config + b"".join(samples)
     )
-    shard = {"format": "mds", "version": 2, "samples": len(samples), "raw_data": {"basename": "shard.00000.mds"}}
+    shard = {
+        "format": "mds",
+        "version": 2,
+        "samples": len(samples),
+        "raw_data": {"basename": "shard.00000.mds"},
+    }
     shard |= {
         "column_names": names,
         "column_encodings": encodings,
@@ -227,16 +266,26 @@ def mds_rows(make, count):
         }
 
 
-COLUMNS = (["caption", "image", "key", "extra"], ["str", "bytes", "int", "pkl"], [None, None, 8, None])
+COLUMNS = (
+    ["caption", "image", "key", "extra"],
+    ["str", "bytes", "int", "pkl"],
+    [None, None, 8, None],
+)
 
 
 def test_mds_shards(make, tmp_path):
     write_mds(tmp_path / "given" / "train", list(mds_rows(make, 6)), *COLUMNS)
     write_mds(tmp_path / "given" / "val", list(mds_rows(make, 8))[6:], *COLUMNS)
     about = imported(tmp_path / "given", tmp_path / "store")
-    assert about["kind"] == "MDS shards" and about["splits"] == {"train": 6, "validation": 2, "reference": 0}
+    assert about["kind"] == "MDS shards" and about["splits"] == {
+        "train": 6,
+        "validation": 2,
+        "reference": 0,
+    }
     store = PictureStore(tmp_path / "store")
-    assert {tuple(store.captions(row)["long"]) for row in range(6)} == {(make.caption(row),) for row in range(6)}
+    assert {tuple(store.captions(row)["long"]) for row in range(6)} == {
+        (make.caption(row),) for row in range(6)
+    }
     path = tmp_path / "given" / "train" / "shard.00000.mds"
     path.write_bytes(path.read_bytes()[:-200])
     samples = list(open_given(str(tmp_path / "given")))
@@ -292,7 +341,10 @@ def test_what_img2dataset_writes(make, tmp_path):
         if number:
             members = [one for one in members if one[0] != "000000007.txt"]
             members = [
-                (name, data if name != "000000007.json" else b'{"caption": null, "status": "success"}')
+                (
+                    name,
+                    data if name != "000000007.json" else b'{"caption": null, "status": "success"}',
+                )
                 for name, data in members
             ]
         make.tar(folder / f"{number:05d}.tar", members)
@@ -300,13 +352,17 @@ def test_what_img2dataset_writes(make, tmp_path):
         (folder / f"{number:05d}.parquet").write_bytes(b"PAR1")
     about = imported(folder, tmp_path / "store", bad="quarantine")
     assert about["count"] == 9 and about["kind"] == "tar shards"
-    assert json.loads((tmp_path / "store" / "ledger.json").read_text())["reasons"] == {"no caption": 1}
+    assert json.loads((tmp_path / "store" / "ledger.json").read_text())["reasons"] == {
+        "no caption": 1
+    }
     fields = Fields(captions=(("alt", "caption"),))
     assert imported(folder, tmp_path / "named", fields, bad="quarantine")["captions"] == {"alt": 9}
     assert read_about(tmp_path / "named")["captions"] == {"alt": 9}
 
 
-@pytest.mark.parametrize("about", ['{"captions": {"a\\ud800": "x"}}', '{"caption": "x", "group": "\\ud800"}'])
+@pytest.mark.parametrize(
+    "about", ['{"captions": {"a\\ud800": "x"}}', '{"caption": "x", "group": "\\ud800"}']
+)
 @pytest.mark.parametrize("buckets", [False, True])
 def test_half_a_pair_in_a_name_or_a_group_is_a_fault_of_its_sample(make, tmp_path, about, buckets):
     """JSON can spell it, no table of ours can hold it."""

@@ -1,4 +1,5 @@
-"""DEST.partial is where a command works: what somebody else put there is neither lost nor mixed into a store."""
+"""DEST.partial is where a command works: what somebody else put there is neither lost nor mixed
+into a store."""
 
 import json
 
@@ -23,7 +24,11 @@ def quiet(text):
 
 
 def tree(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture
@@ -67,7 +72,12 @@ FOREIGN = {
     "notes": {"notes.txt": "precious"},
     "a shard": {"notes.txt": "precious", "shards/mine.tar": "mine"},
     "a lock": {"lock": "the combination of my bicycle"},
-    "marks of another": {"import.json": "{}", "filter.json": "[1]", "caption.json": '{"width": 3}', "text.md": "mine"},
+    "marks of another": {
+        "import.json": "{}",
+        "filter.json": "[1]",
+        "caption.json": '{"width": 3}',
+        "text.md": "mine",
+    },
 }
 
 
@@ -79,7 +89,8 @@ def test_a_folder_that_was_there_is_not_touched(given, parent, tmp_path, command
         (tmp_path / "x.partial" / name).write_text(text)
     before = tree(tmp_path / "x.partial")
     with pytest.raises(
-        BadInput, match=r"x\.partial holds '.*' and is not the beginning of this (import|filter|captioning)"
+        BadInput,
+        match=r"x\.partial holds '.*' and is not the beginning of this (import|filter|captioning)",
     ):
         command(given, parent, tmp_path / "x")
     assert tree(tmp_path / "x.partial") == before and not (tmp_path / "x").exists()
@@ -96,12 +107,16 @@ def test_unfinished_captions_are_not_given_up_for_another_command(given, parent,
     assert answers.read_text() == "{}\n"
 
 
-@pytest.mark.parametrize("left", [(), ("lock",), ("lock", "shards/"), (".import.json.12-0123abcd.writing", "lock")])
+@pytest.mark.parametrize(
+    "left", [(), ("lock",), ("lock", "shards/"), (".import.json.12-0123abcd.writing", "lock")]
+)
 @pytest.mark.parametrize("command", [imports, filters])
 def test_what_was_killed_before_its_first_word_goes_on(given, parent, tmp_path, command, left):
     (tmp_path / "x.partial").mkdir()
     for name in left:
-        (tmp_path / "x.partial" / name).mkdir() if name.endswith("/") else (tmp_path / "x.partial" / name).touch()
+        (tmp_path / "x.partial" / name).mkdir() if name.endswith("/") else (
+            tmp_path / "x.partial" / name
+        ).touch()
     command(given, parent, tmp_path / "x")
     assert check(tmp_path / "x")["sound"] and not (tmp_path / "x.partial").exists()
 
@@ -128,7 +143,9 @@ def test_a_killed_filter_goes_on(given, parent, tmp_path, monkeypatch, before):
     assert tree(tmp_path / "x") == tree(tmp_path / "whole") and not partial.exists()
 
 
-def test_a_target_that_appears_meanwhile_is_told_and_nothing_is_left(given, parent, tmp_path, monkeypatch):
+def test_a_target_that_appears_meanwhile_is_told_and_nothing_is_left(
+    given, parent, tmp_path, monkeypatch
+):
     def derived(*asked):
         (tmp_path / "x").mkdir()
         (tmp_path / "x" / "mine.txt").write_text("mine")
@@ -145,7 +162,14 @@ def test_a_filter_that_is_done_is_done_when_it_is_asked_for_again(given, parent,
     before, lines = tree(tmp_path / "x"), []
     (tmp_path / "x" / "lock").touch()  # it was killed as it tidied up
     about = filter_store(parent, tmp_path / "x", LARGE, None, lines.append, {})
-    assert about == read_about(tmp_path / "x") and tree(tmp_path / "x") == before and "already" in lines[-1]
-    for rules, scores, by in ((FilterRules(least_side=11), None, {}), (FilterRules(drop=0.1), np.ones(9), {"scorer": "a"})):
+    assert (
+        about == read_about(tmp_path / "x")
+        and tree(tmp_path / "x") == before
+        and "already" in lines[-1]
+    )
+    for rules, scores, by in (
+        (FilterRules(least_side=11), None, {}),
+        (FilterRules(drop=0.1), np.ones(9), {"scorer": "a"}),
+    ):
         with pytest.raises(BadInput, match="holds a data set already"):
             filter_store(parent, tmp_path / "x", rules, scores, quiet, by)

@@ -1,4 +1,5 @@
-"""A filtered store: what goes is counted and named, what stays is whole, and the parent is not touched."""
+"""A filtered store: what goes is counted and named, what stays is whole, and the parent is not
+touched."""
 
 import io
 import json
@@ -14,7 +15,14 @@ from fulcrum.data.fillers import Folder
 from fulcrum.data.readers.pictures import encode, miniature, pixels
 from fulcrum.data.readers.reader import Given
 from fulcrum.data.stores.derived_store import FilterRules, filter_store
-from fulcrum.data.stores.finish_import import _colour_bounds, _neighbours, alike, looks, perceptual_hashes, run_import
+from fulcrum.data.stores.finish_import import (
+    _colour_bounds,
+    _neighbours,
+    alike,
+    looks,
+    perceptual_hashes,
+    run_import,
+)
 from fulcrum.data.stores.importing import Options, changes_of, ledger_lines
 from fulcrum.data.stores.picture_store import PictureStore, read_about
 from fulcrum.data.stores.verify import check
@@ -33,22 +41,38 @@ def png(image):
 
 
 class Album:
-    """Twenty scenes; of the first five a copy that a person would call the same; two odd captions, one long picture."""
+    """Twenty scenes; of the first five a copy that a person would call the same; two odd captions,
+    one long picture."""
 
     kind = "album"
 
     def __iter__(self):
         for number, image in enumerate(render(scenes("train", np.arange(20)), 48, "synthetic")):
             picture = Image.fromarray(image.transpose(1, 2, 0))
-            text = {7: "I'm sorry, I can't help with that", 8: "ein Hund und eine Katze auf dem Dach"}.get(
-                number, f"a drawing of scene {number}"
-            )
+            text = {
+                7: "I'm sorry, I can't help with that",
+                8: "ein Hund und eine Katze auf dem Dach",
+            }.get(number, f"a drawing of scene {number}")
             picture = picture.resize((120, 48)) if number == 9 else picture
-            yield Given(f"scene {number}", png(picture), {"long": [text]}, split="validation" if number == 3 else "train")
+            yield Given(
+                f"scene {number}",
+                png(picture),
+                {"long": [text]},
+                split="validation" if number == 3 else "train",
+            )
             if number < 5:
-                again = ImageEnhance.Brightness(picture.resize((70, 70), Image.Resampling.BICUBIC)).enhance(1.02)
-                yield Given(f"copy {number}", png(again), {"long": [f"a drawing of scene {number}"]}, split="train")
-        yield Given("held", png(picture), {"long": ["a drawing that is held out"]}, split="reference")
+                again = ImageEnhance.Brightness(
+                    picture.resize((70, 70), Image.Resampling.BICUBIC)
+                ).enhance(1.02)
+                yield Given(
+                    f"copy {number}",
+                    png(again),
+                    {"long": [f"a drawing of scene {number}"]},
+                    split="train",
+                )
+        yield Given(
+            "held", png(picture), {"long": ["a drawing that is held out"]}, split="reference"
+        )
 
     def share(self):
         return 0.0
@@ -67,20 +91,42 @@ def names(folder):
 
 
 def test_a_filtered_store_is_a_store_of_its_own(album, tmp_path):
-    rules = FilterRules(most_aspect=2.0, duplicates=6, caption="long", rules=CaptionRules(language="en"))
+    rules = FilterRules(
+        most_aspect=2.0, duplicates=6, caption="long", rules=CaptionRules(language="en")
+    )
     before = read_about(album)
     about = filter_store(album, tmp_path / "left", rules, None, quiet, {})
     left = set(names(tmp_path / "left"))
     gone = set(names(album)) - left
-    # Of two alike the larger stays, but never at the cost of a held-out one, nor beside it; 19 is held out as "held" too.
-    assert gone == {"scene 0", "scene 1", "scene 2", "copy 3", "scene 4", "scene 7", "scene 8", "scene 9", "scene 19"}
+    # Of two alike the larger stays, but never at the cost of a held-out one, nor beside it; 19 is
+    # held out as "held" too.
+    assert gone == {
+        "scene 0",
+        "scene 1",
+        "scene 2",
+        "copy 3",
+        "scene 4",
+        "scene 7",
+        "scene 8",
+        "scene 9",
+        "scene 19",
+    }
     assert check(tmp_path / "left")["faults"] == [] and read_about(album) == before
     assert about["parent"] == before["content"] and about["generator"] == "fulcrum data filter"
     ledger = json.loads((tmp_path / "left" / "ledger.json").read_text())
-    assert ledger["reasons"] == {"alike": 6, "caption language": 1, "caption refusal": 1, "too long and thin": 1}
+    assert ledger["reasons"] == {
+        "alike": 6,
+        "caption language": 1,
+        "caption refusal": 1,
+        "too long and thin": 1,
+    }
     assert ledger["given"] == before["count"] and ledger["kept"] == about["count"] == len(left)
-    lines = [json.loads(line) for line in (tmp_path / "left" / "ledger.jsonl").read_text().splitlines()]
-    assert {line["name"]: line["reason"] for line in lines}["copy 3"] == "alike: it looks like scene 3"
+    lines = [
+        json.loads(line) for line in (tmp_path / "left" / "ledger.jsonl").read_text().splitlines()
+    ]
+    assert {line["name"]: line["reason"] for line in lines}[
+        "copy 3"
+    ] == "alike: it looks like scene 3"
     kept = []
     for path in (tmp_path / "left" / "shards").iterdir():
         with tarfile.open(path) as tar:
@@ -91,20 +137,31 @@ def test_a_filtered_store_is_a_store_of_its_own(album, tmp_path):
 def test_a_filter_changes_no_picture_and_its_ledger_says_so(album, tmp_path):
     """It booked what the import had cropped and resized as changes of its own."""
     filter_store(album, tmp_path / "left", FilterRules(most_aspect=2.0), None, quiet, {})
-    parent, ledger = (json.loads((folder / "ledger.json").read_text()) for folder in (album, tmp_path / "left"))
+    parent, ledger = (
+        json.loads((folder / "ledger.json").read_text()) for folder in (album, tmp_path / "left")
+    )
     assert parent["changes"]["resized"] == 5 and parent["changes"]["cropped"] == 1
     assert not any(ledger["changes"].values()) and ledger["kept_changed"] == 0
-    assert ledger["before"] == {"resized": 5, "repeated": 1} and changes_of(ledger)["resized"] == 5, (
-        "what the import did is told apart"
+    assert (
+        ledger["before"] == {"resized": 5, "repeated": 1} and changes_of(ledger)["resized"] == 5
+    ), "what the import did is told apart"
+    assert (
+        ledger_lines(ledger)[1]
+        == "kept  25 as they are in the parent, whose import had 5 resized, 1 repeated"
     )
-    assert ledger_lines(ledger)[1] == "kept  25 as they are in the parent, whose import had 5 resized, 1 repeated"
-    assert Folder(path=str(tmp_path / "left")).geometry_varies(), "a condition on sizes still has something to tell"
+    assert Folder(path=str(tmp_path / "left")).geometry_varies(), (
+        "a condition on sizes still has something to tell"
+    )
 
 
 def test_the_command_ends_with_one_that_trains(album, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
-        main(["data", "filter", str(album), str(tmp_path / "left"), "--most-aspect", "2", "--quiet"])
-    assert not end.value.code and "train on it: fulcrum train pocket --set" in capsys.readouterr().out
+        main(
+            ["data", "filter", str(album), str(tmp_path / "left"), "--most-aspect", "2", "--quiet"]
+        )
+    assert (
+        not end.value.code and "train on it: fulcrum train pocket --set" in capsys.readouterr().out
+    )
 
 
 def test_nobody_scores_what_will_be_refused(album, tmp_path, capsys, monkeypatch):
@@ -128,15 +185,24 @@ def test_nobody_scores_what_will_be_refused(album, tmp_path, capsys, monkeypatch
 
 def test_by_score(album, tmp_path):
     scores = np.linspace(0, 1, read_about(album)["count"])
-    about = filter_store(album, tmp_path / "best", FilterRules(drop=0.25, caption="long"), scores, quiet, {})
+    about = filter_store(
+        album, tmp_path / "best", FilterRules(drop=0.25, caption="long"), scores, quiet, {}
+    )
     train = read_about(album)["splits"]["train"]
-    assert about["splits"]["train"] == train - round(0.25 * train) and about["splits"]["reference"] == 1
+    assert (
+        about["splits"]["train"] == train - round(0.25 * train)
+        and about["splits"]["reference"] == 1
+    )
     assert "scene 0" not in names(tmp_path / "best")
-    filter_store(album, tmp_path / "above", FilterRules(least_score=0.5, caption="long"), scores, quiet, {})
+    filter_store(
+        album, tmp_path / "above", FilterRules(least_score=0.5, caption="long"), scores, quiet, {}
+    )
     assert "scene 3" in names(tmp_path / "above"), "held out: it stays, whatever its score"
     scores[2] = np.nan
     with pytest.raises(BadInput, match="have no score, such as row 2"):
-        filter_store(album, tmp_path / "no", FilterRules(drop=0.25, caption="long"), scores, quiet, {})
+        filter_store(
+            album, tmp_path / "no", FilterRules(drop=0.25, caption="long"), scores, quiet, {}
+        )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +212,11 @@ def test_by_score(album, tmp_path):
         (FilterRules(duplicates=40), None, "bits from 0"),
         (FilterRules(drop=0.5), None, "go together"),
         (FilterRules(least_side=10), np.zeros(26), "go together"),
-        (FilterRules(rules=CaptionRules(), caption="short"), None, "not every picture has a caption 'short'"),
+        (
+            FilterRules(rules=CaptionRules(), caption="short"),
+            None,
+            "not every picture has a caption 'short'",
+        ),
         (FilterRules(least_side=4000, held_out=True), None, "nothing would be left"),
     ],
 )
@@ -175,9 +245,13 @@ def test_hashes_see_shape_and_thumbnails_colour():
     again = looked_at(np.clip(drawn + noise, 0, 255).astype(np.uint8))
     assert np.mean(twins(first, again)[400:] == numbers) > 0.97, "a little noise changes nothing"
     brighter = looked_at(np.clip(drawn + 25.0, 0, 255).astype(np.uint8))
-    assert np.mean(twins(first, brighter, bits=12)[400:] == numbers) < 0.05, "another light is another picture"
+    assert np.mean(twins(first, brighter, bits=12)[400:] == numbers) < 0.05, (
+        "another light is another picture"
+    )
     swapped = looked_at(drawn[:, [2, 0, 1]])
-    assert np.mean(twins(first, swapped, bits=12)[400:] == numbers) < 0.05, "and so are other colours"
+    assert np.mean(twins(first, swapped, bits=12)[400:] == numbers) < 0.05, (
+        "and so are other colours"
+    )
 
 
 def test_bands_find_every_pair_that_a_full_search_finds():
@@ -207,7 +281,8 @@ def test_no_picture_goes_because_of_a_chain():
 
 @pytest.mark.parametrize("encoding", ["jpeg", "png", "raw"])
 def test_a_miniature_is_the_whole_picture_made_small(encoding):
-    """Of a JPEG coarse frequencies alone are decoded: the same within what its own quality leaves."""
+    """Of a JPEG coarse frequencies alone are decoded: the same within what its own quality
+    leaves."""
     drawn = render(scenes("train", np.arange(1)), 256, "real")[0].transpose(1, 2, 0)
     data = encode(Image.fromarray(drawn), encoding, 95)
     small = miniature(data, (256, 256), 32)
@@ -218,9 +293,14 @@ def test_a_miniature_is_the_whole_picture_made_small(encoding):
 
 
 def test_hashes_that_meet_with_other_colours_take_no_room():
-    """Sixty hashes of one neighbourhood are 1,770 pairs both ways; those of other colours are not kept."""
+    """Sixty hashes of one neighbourhood are 1,770 pairs both ways; those of other colours are not
+    kept."""
     hashes = np.uint64(1) << np.arange(60, dtype=np.uint64)
-    for colours, pairs in ((np.zeros(60), 60 * 59), (np.arange(60) * 4.0, 60 * 2 - 2), (np.arange(60) // 2 * 8.0, 60)):
+    for colours, pairs in (
+        (np.zeros(60), 60 * 59),
+        (np.arange(60) * 4.0, 60 * 2 - 2),
+        (np.arange(60) // 2 * 8.0, 60),
+    ):
         thumbs = np.repeat(colours.astype(np.uint8)[:, None], 3, axis=1)
         known, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
         bounds = _colour_bounds(thumbs, group, counts)

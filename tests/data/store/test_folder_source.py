@@ -1,4 +1,5 @@
-"""The source of imported pictures: by content, not by place; captions by name and weight; the same for any readers."""
+"""The source of imported pictures: by content, not by place; captions by name and weight; the same
+for any readers."""
 
 import json
 import shutil
@@ -16,9 +17,15 @@ from fulcrum.spec.errors import BadInput
 def test_samples_are_read_by_number(make, store):
     source = FolderSource(store)
     samples = source.read(np.array([4, 2]))
-    assert samples.images.shape == (2, 3, 16, 16) and samples.scenes is None and samples.ids.tolist() == [4, 2]
+    assert (
+        samples.images.shape == (2, 3, 16, 16)
+        and samples.scenes is None
+        and samples.ids.tolist() == [4, 2]
+    )
     assert np.array_equal(samples.images[1], source.read(np.array([2])).images[0])
-    assert np.array_equal(samples.images, FolderSource(store, threads=2).read(np.array([4, 2])).images)
+    assert np.array_equal(
+        samples.images, FolderSource(store, threads=2).read(np.array([4, 2])).images
+    )
     with pytest.raises(IndexError, match=f"0 to {len(source) - 1}"):
         source.read(np.array([len(source)]))
     with pytest.raises(BadInput, match="no scenes"):
@@ -38,9 +45,15 @@ def test_the_fingerprint_is_of_the_content_wherever_it_lies(make, store, tmp_pat
     shutil.copytree(store, tmp_path / "moved")
     assert FolderSource(store).fingerprint() == FolderSource(tmp_path / "moved").fingerprint()
     here, moved = Folder(path=str(store)), Folder(path=str(tmp_path / "moved"))
-    assert here.hashes() == moved.hashes() and here.identity() == moved.identity() and "path" not in here.identity()
+    assert (
+        here.hashes() == moved.hashes()
+        and here.identity() == moved.identity()
+        and "path" not in here.identity()
+    )
     again = make.imported(store.parent / "given", tmp_path / "again", shard=7)
-    assert Folder(path=str(again)).hashes() == here.hashes(), "how it is cut into shards is not content"
+    assert Folder(path=str(again)).hashes() == here.hashes(), (
+        "how it is cut into shards is not content"
+    )
     given = shutil.copytree(store.parent / "given", tmp_path / "given")
     (given / "0005.txt").write_text("another caption")
     other = make.imported(given, tmp_path / "other", shard=16)
@@ -77,21 +90,34 @@ def test_captions_by_name_and_weight(told):
     mixed = NamedCaptions(names=("long", "short"), weights=(1.0, 2.0)).build(None)
     texts = source.prompts(mixed, ids)
     kinds = [text.split()[0] for text in texts]
-    assert {"long", "one", "two"} == set(kinds) and all(text.endswith(f" {n}") for n, text in enumerate(texts))
+    assert {"long", "one", "two"} == set(kinds) and all(
+        text.endswith(f" {n}") for n, text in enumerate(texts)
+    )
     assert 13 <= sum(kind != "long" for kind in kinds) <= 27
     some = np.array([17, 3])
-    assert source.prompts(mixed, some) == [texts[17], texts[3]], "fixed by the sample, not by its batch"
+    assert source.prompts(mixed, some) == [texts[17], texts[3]], (
+        "fixed by the sample, not by its batch"
+    )
     assert source.styles() == ("long", "short")
     with pytest.raises(BadInput, match="'title': 5 of 30; all have: long, short"):
         source.prompts(NamedChooser(("title",)), ids)
     with pytest.raises(BadInput, match="no pictures of the split 'validation'"):
         FolderSource(told, "validation")
-    assert worded_shares(source, ids, [f"long {n}" for n in range(30)]) == {"long": 1.0, "medium": 0.0, "short": 0.0}
+    assert worded_shares(source, ids, [f"long {n}" for n in range(30)]) == {
+        "long": 1.0,
+        "medium": 0.0,
+        "short": 0.0,
+    }
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"names": ()}, {"names": ("a", "a")}, {"names": ("a",), "weights": (1.0, 2.0)}, {"names": ("a",), "weights": (0.0,)}],
+    [
+        {"names": ()},
+        {"names": ("a", "a")},
+        {"names": ("a",), "weights": (1.0, 2.0)},
+        {"names": ("a",), "weights": (0.0,)},
+    ],
 )
 def test_names_that_cannot_be_chosen_from(change):
     with pytest.raises(ValueError, match="names|twice|at least"):

@@ -1,4 +1,5 @@
-"""Imports: the ledger adds up, bad samples are named, a killed import goes on, a flipped bit is found."""
+"""Imports: the ledger adds up, bad samples are named, a killed import goes on, a flipped bit is
+found."""
 
 import hashlib
 import json
@@ -18,7 +19,15 @@ from fulcrum.data.readers.reader import Given, open_given
 from fulcrum.data.stores.finish_import import _splits, import_summary, run_import
 from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.importing import Import, Options, faults, ledger_lines
-from fulcrum.data.stores.picture_store import ABOUT, CARD, FORMAT, LEDGER, LINES, PictureStore, read_about
+from fulcrum.data.stores.picture_store import (
+    ABOUT,
+    CARD,
+    FORMAT,
+    LEDGER,
+    LINES,
+    PictureStore,
+    read_about,
+)
 from fulcrum.data.stores.verify import check
 from fulcrum.files.paths import Damaged
 from fulcrum.files.sealed import SEAL, read_records, sealed
@@ -57,12 +66,16 @@ def mixed(make, tmp_path):
 
 
 def test_the_share_is_of_what_is_done_not_of_what_was_handed_out(make, tmp_path, monkeypatch):
-    """64 samples are decoded ahead: with fewer, the reader has handed out all of them before the first is written."""
+    """64 samples are decoded ahead: with fewer, the reader has handed out all of them before the
+    first is written."""
     monkeypatch.setattr(countdown, "SOONEST", 0.0)  # as if it took long
     lines = []
     folder = make.folder(tmp_path / "given", 20)
     run_import(open_given(str(folder)), tmp_path / "store", Options(size=16), lines.append)
-    told = [re.match(r"imported (\d+) samples \((\d+)%\)(?:, .+ left)?$", line).groups() for line in lines]
+    told = [
+        re.match(r"imported (\d+) samples \((\d+)%\)(?:, .+ left)?$", line).groups()
+        for line in lines
+    ]
     assert told[0] == ("1", "5") and told[-1] == ("20", "100")
     assert all(int(share) == 5 * int(count) for count, share in told)
 
@@ -70,22 +83,44 @@ def test_the_share_is_of_what_is_done_not_of_what_was_handed_out(make, tmp_path,
 def test_the_ledger_adds_up_to_what_was_given(make, mixed, tmp_path):
     to = make.imported(mixed, tmp_path / "store", bad="quarantine", shard=4)
     ledger, about = json.loads((to / LEDGER).read_text()), read_about(to)
-    assert (ledger["given"], ledger["kept"], ledger["dropped"], ledger["quarantined"]) == (16, 12, 1, 3)
-    assert ledger["kept"] == about["count"] == len(PictureStore(to)) == sum(about["splits"].values())
-    assert ledger["reasons"] == {"smaller than wanted": 1, "too small": 1, "damaged or cut off": 1, "no caption": 1}
+    assert (ledger["given"], ledger["kept"], ledger["dropped"], ledger["quarantined"]) == (
+        16,
+        12,
+        1,
+        3,
+    )
+    assert (
+        ledger["kept"] == about["count"] == len(PictureStore(to)) == sum(about["splits"].values())
+    )
+    assert ledger["reasons"] == {
+        "smaller than wanted": 1,
+        "too small": 1,
+        "damaged or cut off": 1,
+        "no caption": 1,
+    }
     changes = ledger["changes"]
     assert (changes["cropped"], changes["resized"], changes["repeated"]) == (11, 0, 1)
     assert ledger["kept_untouched"] == 1
     assert ledger["buckets"]["16x16"]["cropped_away"] == pytest.approx(11 / 12 / 3, abs=1e-3)
-    assert faults(ledger, 12) == [] and any("12 + dropped 1 + quarantined 3" in line for line in ledger_lines(ledger))
-    assert [line["name"] for line in read_records(to / LINES).values if line["outcome"] == "quarantined"] == [
+    assert faults(ledger, 12) == [] and any(
+        "12 + dropped 1 + quarantined 3" in line for line in ledger_lines(ledger)
+    )
+    assert [
+        line["name"] for line in read_records(to / LINES).values if line["outcome"] == "quarantined"
+    ] == [
         "cut.png",
         "dot.png",
         "mute.png",
     ]
     assert "reference pictures are too few to measure" in import_summary(to)[1][-1]
     assert check(to)["sound"] and not list(to.glob("part-*"))
-    for change in ({"given": 17}, {"kept": 11}, {"reasons": {}}, {"buckets": {}}, {"kept_untouched": 0}):
+    for change in (
+        {"given": 17},
+        {"kept": 11},
+        {"reasons": {}},
+        {"buckets": {}},
+        {"kept_untouched": 0},
+    ):
         assert faults(ledger | change, 12), change
     card = json.loads((to / CARD).read_text())
     assert card["distinct_pictures"] == 11 and card["content"] == about["content"]
@@ -96,14 +131,22 @@ def test_by_default_the_first_bad_sample_stops_and_is_named(make, mixed, tmp_pat
         make.imported(mixed, tmp_path / "store", shard=4)
     assert "--bad quarantine" in error.value.hint and not (tmp_path / "store").exists()
     to = make.imported(mixed, tmp_path / "store", shard=4, bad="quarantine")  # goes on
-    assert tree(to / "shards") == tree(make.imported(mixed, tmp_path / "other", shard=4, bad="quarantine") / "shards")
+    assert tree(to / "shards") == tree(
+        make.imported(mixed, tmp_path / "other", shard=4, bad="quarantine") / "shards"
+    )
 
 
 def test_policies_for_small_and_repeated_pictures(make, mixed, tmp_path):
     to = make.imported(mixed, tmp_path / "store", bad="quarantine", enlarge=True, once=True)
     ledger = json.loads((to / LEDGER).read_text())
-    assert ledger["changes"]["enlarged"] == 1 and ledger["reasons"]["repeated"] == 1 and ledger["kept"] == 12
-    assert [line["name"] for line in read_records(to / LINES).values if line["outcome"] == "dropped"] == ["same.png"]
+    assert (
+        ledger["changes"]["enlarged"] == 1
+        and ledger["reasons"]["repeated"] == 1
+        and ledger["kept"] == 12
+    )
+    assert [
+        line["name"] for line in read_records(to / LINES).values if line["outcome"] == "dropped"
+    ] == ["same.png"]
 
 
 def test_buckets_keep_shapes_and_are_booked(make, tmp_path):
@@ -111,9 +154,13 @@ def test_buckets_keep_shapes_and_are_booked(make, tmp_path):
     make.folder(folder, 3, (64, 80), first=6)
     to = make.imported(folder, tmp_path / "store", size=64, buckets=True, hold_out=0.0)
     ledger, store = json.loads((to / LEDGER).read_text()), PictureStore(to)
-    assert ledger["kept"] == 9 == sum(one["kept"] for one in ledger["buckets"].values()) and len(ledger["buckets"]) == 2
+    assert (
+        ledger["kept"] == 9 == sum(one["kept"] for one in ledger["buckets"].values())
+        and len(ledger["buckets"]) == 2
+    )
     assert store.picture(0).shape != store.picture(8).shape and check(to)["sound"]
-    assert max(one["cropped_away"] for one in ledger["buckets"].values()) < 0.15  # a square would lose a third
+    # a square would lose a third
+    assert max(one["cropped_away"] for one in ledger["buckets"].values()) < 0.15
 
 
 def test_a_picture_that_fits_keeps_its_bytes(make, tmp_path):
@@ -130,14 +177,17 @@ def test_a_picture_that_fits_keeps_its_bytes(make, tmp_path):
 def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
     folder = make.folder(tmp_path / "given", 60, (120, 100))
     code = (
-        "import sys, time; from pathlib import Path; from fulcrum.data.store import importing\n"
-        "from fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.stores.finish_import import run_import\n"
-        "real = importing.prepare\n"
-        "def slow(*a): time.sleep(0.02); return real(*a)\n"
-        "importing.prepare = slow; importing.AHEAD = 2\n"
-        "run_import(open_given(sys.argv[1]), Path(sys.argv[2]), importing.Options(size=16, shard=8), print)"
+        "import sys, time; from pathlib import Path; from fulcrum.data.store import importing\nfrom"
+        " fulcrum.data.readers.reader import open_given\nfrom fulcrum.data.stores.finish_import"
+        " import run_import\nreal = importing.prepare\ndef slow(*a): time.sleep(0.02); return"
+        " real(*a)\nimporting.prepare = slow; importing.AHEAD ="
+        " 2\nrun_import(open_given(sys.argv[1]), Path(sys.argv[2]), importing.Options(size=16,"
+        " shard=8), print)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(folder), str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), str(tmp_path / "killed")],
+        stdout=subprocess.DEVNULL,
+    )
     partial = tmp_path / "killed.partial"
     for _ in range(400):
         if len(list(partial.glob("part-*.jsonl"))) >= 2:
@@ -157,7 +207,9 @@ def test_a_killed_import_goes_on_and_ends_the_same(make, tmp_path):
 
 
 @pytest.mark.parametrize("removed", range(5))  # of lock, description and three parts
-def test_an_import_that_was_killed_as_it_tidied_up_is_finished(make, tmp_path, monkeypatch, removed):
+def test_an_import_that_was_killed_as_it_tidied_up_is_finished(
+    make, tmp_path, monkeypatch, removed
+):
     given, options = make.folder(tmp_path / "given", 9), Options(size=16, shard=4)
     whole = run_import(open_given(str(given)), tmp_path / "whole", options, quiet)
     real, gone = Path.unlink, []
@@ -175,19 +227,33 @@ def test_an_import_that_was_killed_as_it_tidied_up_is_finished(make, tmp_path, m
     assert len(tree(tmp_path / "store")) > len(tree(tmp_path / "whole"))
     other = make.folder(tmp_path / "other", 9, (40, 40))
     for source, settings in ((other, options), (given, options._replace(hold_out=0.2))):
-        with pytest.raises(BadInput, match="holds an imported data set already, with (other samples|another hold_out)"):
+        with pytest.raises(
+            BadInput,
+            match="holds an imported data set already, with (other samples|another hold_out)",
+        ):
             run_import(open_given(str(source)), tmp_path / "store", settings, quiet)
     lines = []
     assert run_import(open_given(str(given)), tmp_path / "store", options, lines.append) == whole
-    assert "was imported already" in lines[-1] and tree(tmp_path / "store") == tree(tmp_path / "whole")
+    assert "was imported already" in lines[-1] and tree(tmp_path / "store") == tree(
+        tmp_path / "whole"
+    )
 
 
 def test_an_import_that_is_done_is_done_when_it_is_asked_for_again(make, tmp_path):
-    """As a script does that was killed after its last rename: nothing is written, and the end is a good one."""
-    given, to, options, lines = make.folder(tmp_path / "given", 9), tmp_path / "store", Options(size=16, shard=4), []
+    """As a script does that was killed after its last rename: nothing is written, and the end is a
+    good one."""
+    given, to, options, lines = (
+        make.folder(tmp_path / "given", 9),
+        tmp_path / "store",
+        Options(size=16, shard=4),
+        [],
+    )
     whole = run_import(open_given(str(given)), to, options, quiet)
     before = tree(to)
-    assert run_import(open_given(str(given)), to, options, lines.append) == whole and tree(to) == before
+    assert (
+        run_import(open_given(str(given)), to, options, lines.append) == whole
+        and tree(to) == before
+    )
     assert "was imported already" in lines[-1]
     (given / "more.png").write_bytes(make.picture(77))
     (given / "more.txt").write_text("one more")
@@ -206,7 +272,12 @@ def test_an_import_that_is_done_is_done_when_it_is_asked_for_again(make, tmp_pat
 
 def test_an_import_that_another_finished_meanwhile_is_not_done_again(make, tmp_path, monkeypatch):
     """It looked before the other's rename, and got the lock after."""
-    given, to, options, lines = make.folder(tmp_path / "given", 9), tmp_path / "store", Options(size=16, shard=4), []
+    given, to, options, lines = (
+        make.folder(tmp_path / "given", 9),
+        tmp_path / "store",
+        Options(size=16, shard=4),
+        [],
+    )
     whole, real, looks = run_import(open_given(str(given)), to, options, quiet), Path.exists, []
 
     def too_early(path, **more):
@@ -217,7 +288,10 @@ def test_an_import_that_another_finished_meanwhile_is_not_done_again(make, tmp_p
 
     monkeypatch.setattr(Path, "exists", too_early)
     assert run_import(open_given(str(given)), to, options, lines.append) == whole and looks
-    assert "was imported already" in lines[-1] and sorted(p.name for p in tmp_path.iterdir()) == ["given", "store"]
+    assert "was imported already" in lines[-1] and sorted(p.name for p in tmp_path.iterdir()) == [
+        "given",
+        "store",
+    ]
 
 
 def test_a_source_that_changed_meanwhile_is_refused(make, tmp_path):
@@ -230,7 +304,9 @@ def test_a_source_that_changed_meanwhile_is_refused(make, tmp_path):
     with pytest.raises(BadInput, match="source has changed"):
         run_import(open_given(str(folder)), tmp_path / "store", options, quiet)
     (partial / "refused").unlink()
-    (partial / "part-00000.jsonl").write_bytes((partial / "part-00000.jsonl").read_bytes() + b"{}\n")
+    (partial / "part-00000.jsonl").write_bytes(
+        (partial / "part-00000.jsonl").read_bytes() + b"{}\n"
+    )
     with pytest.raises(RunFailed, match="changed after"):
         run_import(open_given(str(folder)), tmp_path / "store", options, quiet)
 
@@ -246,14 +322,27 @@ def test_nothing_is_overwritten_and_nothing_kept_is_said(make, store, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["store.json", "samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "shards/*", "ledger.json"]
+    "name",
+    [
+        "store.json",
+        "samples.bin",
+        "captions.bin",
+        "caption_ends.bin",
+        "names.bin",
+        "shards/*",
+        "ledger.json",
+    ],
 )
 def test_one_flipped_bit_is_found(make, store, tmp_path, name):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
     assert check(copy)["sound"]
     path = sorted(copy.glob(name))[0]
-    place = PictureStore(copy).rows[2]["offset"] + 40 if name == "shards/*" else path.stat().st_size // 2
+    place = (
+        PictureStore(copy).rows[2]["offset"] + 40
+        if name == "shards/*"
+        else path.stat().st_size // 2
+    )
     data = bytearray(path.read_bytes())
     data[int(place)] ^= 1
     path.write_bytes(data)
@@ -265,7 +354,9 @@ def test_one_flipped_bit_is_found(make, store, tmp_path, name):
     assert not report["sound"] and path.name.split(".")[0] in " ".join(report["faults"])
     if name == "shards/*":
         bad = PictureStore(copy).name(2)
-        assert any(bad in fault for fault in report["faults"]), "the picture is named, not only its shard"
+        assert any(bad in fault for fault in report["faults"]), (
+            "the picture is named, not only its shard"
+        )
         with pytest.raises(Damaged, match=f"{bad}.*a bit has changed"):
             PictureStore(copy).picture(2)
         assert PictureStore(copy).picture(1).shape == (3, 16, 16), "the others can still be read"
@@ -281,14 +372,22 @@ def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
     shutil.copytree(store, copy)
     if older:  # before store.json kept the card's hash
         (copy / ABOUT).write_text(
-            json.dumps(sealed({name: value for name, value in read_about(copy).items() if name != "card"}, SEAL))
+            json.dumps(
+                sealed(
+                    {name: value for name, value in read_about(copy).items() if name != "card"},
+                    SEAL,
+                )
+            )
         )
     assert check(copy)["sound"]
     text = (copy / CARD).read_text()
     (copy / CARD).write_text(
-        {"changed": text.replace('"count": 40', '"count": 41'), "cut": text[: len(text) // 2], "a list": "[]", "gone": ""}[
-            damage
-        ]
+        {
+            "changed": text.replace('"count": 40', '"count": 41'),
+            "cut": text[: len(text) // 2],
+            "a list": "[]",
+            "gone": "",
+        }[damage]
     )
     if damage == "gone":
         (copy / CARD).unlink()
@@ -313,7 +412,9 @@ def test_a_store_that_cannot_be_parsed_is_damaged(store, tmp_path, text):
         check(copy)
 
 
-@pytest.mark.parametrize("name", ["lock", "samples.bin", "ledger.jsonl", "shards/00000.writing", "store.json"])
+@pytest.mark.parametrize(
+    "name", ["lock", "samples.bin", "ledger.jsonl", "shards/00000.writing", "store.json"]
+)
 def test_a_link_in_an_unfinished_import_empties_nothing(make, tmp_path, name):
     mine = tmp_path / "thesis.txt"
     mine.write_text("mine")
@@ -321,7 +422,11 @@ def test_a_link_in_an_unfinished_import_empties_nothing(make, tmp_path, name):
     link.parent.mkdir(parents=True)
     link.symlink_to(mine)
     folder = make.folder(tmp_path / "given", 3)
-    begun = {"format": FORMAT, "options": Options(size=16, hold_out=0.1).decides(), "kind": "folder"}
+    begun = {
+        "format": FORMAT,
+        "options": Options(size=16, hold_out=0.1).decides(),
+        "kind": "folder",
+    }
     (tmp_path / "store.partial" / "import.json").write_text(json.dumps(begun))
     if name == "lock":
         with pytest.raises(BadInput, match="it is a link"):

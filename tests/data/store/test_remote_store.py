@@ -1,4 +1,5 @@
-"""Stores behind a URL: the same samples, fetched shard by shard under a limit; nothing but what was imported is taken."""
+"""Stores behind a URL: the same samples, fetched shard by shard under a limit; nothing but what was
+imported is taken."""
 
 import json
 import shutil
@@ -40,14 +41,18 @@ def test_the_same_samples_and_the_same_key(far, store, site):
     assert len(shards(site)) == 3, "each shard once"
     remote_store._copied.cache_clear()
     assert np.array_equal(FolderSource(far).read(ids[:3]).images, here.read(ids[:3]).images)
-    assert len(shards(site)) == 3 and sum("samples.bin" in path for path in site.gets()) == 1, "copies are used again"
+    assert len(shards(site)) == 3 and sum("samples.bin" in path for path in site.gets()) == 1, (
+        "copies are used again"
+    )
     assert len(FolderSource(far, "validation")) == 4
 
 
 def test_other_processes_read_it_too(far, store, elsewhere):
     for first in (0, 8, 16):
         ids = np.arange(first, first + 8)
-        assert np.array_equal(elsewhere(FolderSource(far).read, ids).images, FolderSource(store).read(ids).images)
+        assert np.array_equal(
+            elsewhere(FolderSource(far).read, ids).images, FolderSource(store).read(ids).images
+        )
 
 
 def test_the_limit_holds_while_every_picture_is_read(far, store, site, tmp_path, monkeypatch):
@@ -55,8 +60,12 @@ def test_the_limit_holds_while_every_picture_is_read(far, store, site, tmp_path,
     monkeypatch.setenv("FULCRUM_SHELF_GB", str(1.5 * largest / 1e9))
     source, here = FolderSource(far), FolderSource(store)
     for one in range(len(source)):
-        assert np.array_equal(source.read(np.array([one])).images, here.read(np.array([one])).images)
-        assert sum(path.stat().st_size for path in (tmp_path / "shelf").glob("*-*")) <= 1.5 * largest
+        assert np.array_equal(
+            source.read(np.array([one])).images, here.read(np.array([one])).images
+        )
+        assert (
+            sum(path.stat().st_size for path in (tmp_path / "shelf").glob("*-*")) <= 1.5 * largest
+        )
     assert len(shards(site)) == 3, "in the order of the store no shard is fetched twice"
 
 
@@ -69,7 +78,9 @@ def test_what_was_changed_over_there_is_refused(far, site, monkeypatch):
     with pytest.raises(RunFailed, match="checksum"):
         source.read(np.arange(len(source)))
     remote_store._copied.cache_clear()
-    site.files["/own/store.json"] = site.files["/own/store.json"].replace(b'"count": 40', b'"count": 41')
+    site.files["/own/store.json"] = site.files["/own/store.json"].replace(
+        b'"count": 40', b'"count": 41'
+    )
     with pytest.raises(Damaged, match="changed after"):
         FolderSource(far)
     remote_store._copied.cache_clear()

@@ -1,4 +1,5 @@
-"""Stores and unfinished imports whose bytes an older version wrote (before the room for files): they open and go on."""
+"""Stores and unfinished imports whose bytes an older version wrote (before the room for files):
+they open and go on."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +22,11 @@ OPTIONS = Options(
 
 
 def tree(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_an_old_store_opens_and_keeps_its_names():
@@ -29,9 +34,14 @@ def test_an_old_store_opens_and_keeps_its_names():
     assert report["sound"] and report["samples"] == 5
     assert report["content"] == "84cf58c65ce129d5558d2164f095589ea851a16326018cc014743c2cdffcd802"
     source = open_pictures(str(HERE / "store"), "train", 16, None, 2, 8)
-    assert source.fingerprint() == "599ca59c334298eb77452778cf6dba5c0f69c76596f0c6c474edfe3af79b7baf"
+    assert (
+        source.fingerprint() == "599ca59c334298eb77452778cf6dba5c0f69c76596f0c6c474edfe3af79b7baf"
+    )
     images = source.read(np.arange(len(source))).images
-    assert sha256_bytes(images.tobytes()) == "824836b1265b57925cfd70506f9d42d66bbab3073f9158ea2fca7350ef48d086"
+    assert (
+        sha256_bytes(images.tobytes())
+        == "824836b1265b57925cfd70506f9d42d66bbab3073f9158ea2fca7350ef48d086"
+    )
 
 
 @pytest.mark.parametrize("begun", [False, True])

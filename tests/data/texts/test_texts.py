@@ -2,7 +2,14 @@
 
 import pytest
 
-from fulcrum.data.caption_quality import CaptionCounter, CaptionRules, cleaned, language, languages, statistics_lines
+from fulcrum.data.caption_quality import (
+    CaptionCounter,
+    CaptionRules,
+    cleaned,
+    language,
+    languages,
+    statistics_lines,
+)
 from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import STYLES, captions
 from fulcrum.spec.errors import BadInput
@@ -36,7 +43,8 @@ def test_no_caption_of_the_world_is_taken_for_another_language():
 
 def test_two_languages_in_one_text():
     both = (
-        "A red circle is on the left of a plain background. Ein roter Kreis ist auf der linken Seite und der Grund ist grau"
+        "A red circle is on the left of a plain background. Ein roter Kreis ist auf der linken"
+        " Seite und der Grund ist grau"
     )
     assert languages(both) == {"en", "de"} and languages("a picture of the sea") <= {"en"}
 
@@ -44,7 +52,8 @@ def test_two_languages_in_one_text():
 def test_a_comparison_in_english_is_not_portuguese():
     """Half of the emoji captions were called Portuguese for their two "as"."""
     assert languages(
-        "sloth, one of animals (slow). It is mostly brown, of middle size, as wide as tall, not symmetric."
+        "sloth, one of animals (slow). It is mostly brown, of middle size, as wide as tall, not"
+        " symmetric."
     ) == {"en"}
 
 
@@ -62,10 +71,18 @@ def test_a_comparison_in_english_is_not_portuguese():
         ("no no no no way this is a dog", "long", "repetition: 'no' more than 3"),
         ("red, red, red, blue", "tags", "repetition: 50%"),
         ("red, blue, a small dog", "tags", ""),
-        ("As an AI language model I cannot see the picture that you gave me", "long", "refusal: 'As an AI'"),
+        (
+            "As an AI language model I cannot see the picture that you gave me",
+            "long",
+            "refusal: 'As an AI'",
+        ),
         ("I’m sorry, but there is nothing that can be described here at all", "long", "refusal: "),
         ("a sign that says sorry hangs above the small red door of a house", "long", ""),
-        ("a red circle\x00 at the top of a large and plain picture", "long", "control characters: U+0000"),
+        (
+            "a red circle\x00 at the top of a large and plain picture",
+            "long",
+            "control characters: U+0000",
+        ),
         ("ein Hund und eine Katze auf dem Dach mit einem Ball", "long", "language: de, wanted en"),
     ],
 )
@@ -78,7 +95,12 @@ def test_the_worlds_own_captions_pass():
     import numpy as np
 
     drawn, rules = scenes("train", np.arange(300)), CaptionRules(language="en")
-    assert [text for style in STYLES for text in captions(drawn, style).texts if rules.fault(text, style)] == []
+    assert [
+        text
+        for style in STYLES
+        for text in captions(drawn, style).texts
+        if rules.fault(text, style)
+    ] == []
 
 
 def test_rules_that_let_nothing_through_are_refused():
@@ -94,5 +116,9 @@ def test_statistics():
     facts = counter.numbers()
     assert facts["captions"] == 3 and facts["words_mean"] == 5.0 and facts["distinct_words"] == 7
     assert facts["repeated"] == pytest.approx(1 / 3, abs=1e-4) and facts["score_mean"] == 1.0
-    assert facts["commonest_opening"][0] == "a red dog" and CaptionCounter().numbers() == {"captions": 0}
-    assert any(line.endswith("new") for line in statistics_lines({"a": facts, "b": {"captions": 0}}, ["a"]))
+    assert facts["commonest_opening"][0] == "a red dog" and CaptionCounter().numbers() == {
+        "captions": 0
+    }
+    assert any(
+        line.endswith("new") for line in statistics_lines({"a": facts, "b": {"captions": 0}}, ["a"])
+    )

@@ -15,13 +15,21 @@ def test_every_curated_scene_keeps_the_rule(most):
     assert not (s.background == v.BACKGROUNDS.index("striped")).any()
     pairs = s.take(s.count == 2)
     gap = np.hypot(pairs.x[:, 0] - pairs.x[:, 1], pairs.y[:, 0] - pairs.y[:, 1])
-    assert (gap > pairs.radius[:, 0] + pairs.radius[:, 1] + 0.04).all(), "a place lies free between two objects"
-    assert all((np.bincount(getattr(s, name)[here]) > 0).all() for name in ("shape", "colour", "place"))
+    assert (gap > pairs.radius[:, 0] + pairs.radius[:, 1] + 0.04).all(), (
+        "a place lies free between two objects"
+    )
+    assert all(
+        (np.bincount(getattr(s, name)[here]) > 0).all() for name in ("shape", "colour", "place")
+    )
 
 
 def test_others_would_not_pass():
     s = scenes("train", np.arange(600))
-    assert (s.count == 3).any() and (s.size == 0).any() and (s.background == v.BACKGROUNDS.index("striped")).any()
+    assert (
+        (s.count == 3).any()
+        and (s.size == 0).any()
+        and (s.background == v.BACKGROUNDS.index("striped")).any()
+    )
 
 
 def test_curated_photographs_are_cleaner():

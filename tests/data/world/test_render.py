@@ -15,7 +15,8 @@ GOLDEN = {"synthetic": "04321127041a1adb", "real": "071bb65046b1cc04"}
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_golden_bytes(domain):
-    """The world is a reference: if this fails on purpose, raise WORLD_VERSION and rebuild what was trained on it."""
+    """The world is a reference: if this fails on purpose, raise WORLD_VERSION and rebuild what was
+    trained on it."""
     digest = hashlib.sha256()
     for size in (32, 50):
         digest.update(render(scenes("train", np.arange(64)), size, domain).tobytes())
@@ -39,7 +40,8 @@ def test_the_same_scene_at_every_resolution(domain, limit):
     small, large = render(s, 32, domain).astype(float), render(s, 128, domain).astype(float)
     shrunk = large.reshape(64, 3, 32, 4, 32, 4).mean(axis=(3, 5))
     assert np.abs(small - shrunk).mean() < limit
-    assert np.abs(small - np.roll(shrunk, 1, axis=0)).mean() > 5 * limit  # another scene is far away
+    # another scene is far away
+    assert np.abs(small - np.roll(shrunk, 1, axis=0)).mean() > 5 * limit
 
 
 def test_colours_are_well_separated():
@@ -50,7 +52,8 @@ def test_colours_are_well_separated():
 
 
 def inside(s, size: int) -> np.ndarray:
-    """(B, S, S) pixels near the middle of object 0 (on the band of a ring): half a radius around it."""
+    """(B, S, S) pixels near the middle of object 0 (on the band of a ring): half a radius around
+    it."""
     grid = (np.arange(size) + 0.5) / size
     x, y, r = (a[:, 0, None, None] for a in (s.x, s.y, s.radius))
     away = np.hypot(grid[None, None, :] - x, grid[None, :, None] - y) / r
@@ -58,7 +61,9 @@ def inside(s, size: int) -> np.ndarray:
     return np.where(ring, np.abs(away - 0.79) < 0.12, away < 0.3)
 
 
-@pytest.mark.parametrize("domain, size, least", [("synthetic", 32, 1.0), ("real", 64, 0.99), ("real", 32, 0.99)])
+@pytest.mark.parametrize(
+    "domain, size, least", [("synthetic", 32, 1.0), ("real", 64, 0.99), ("real", 32, 0.99)]
+)
 def test_plain_objects_have_the_colour_they_are_called(domain, size, least):
     """Nearest palette colour by hue alone, which light changes little."""
     s = scenes("train", np.arange(1_500), 1)
@@ -72,11 +77,16 @@ def test_plain_objects_have_the_colour_they_are_called(domain, size, least):
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("name, words", [("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES)])
+@pytest.mark.parametrize(
+    "name, words", [("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES)]
+)
 def test_every_word_of_an_attribute_looks_different(domain, name, words):
-    """Even a small object at 32 px: any two words differ in a patch by more than grain could explain."""
+    """Even a small object at 32 px: any two words differ in a patch by more than grain could
+    explain."""
     one = scenes("train", np.arange(300), 1)
-    one = one.take(np.flatnonzero((one.size[:, 0] == 0) & (one.place[:, 0] == 4) & (one.background == 0))[:1])
+    one = one.take(
+        np.flatnonzero((one.size[:, 0] == 0) & (one.place[:, 0] == 4) & (one.background == 0))[:1]
+    )
     assert len(one) == 1
     drawn = [
         render(replace(one, **{name: np.where(one.place >= 0, n, -1)}), 32, domain).astype(float)[0]
@@ -98,12 +108,14 @@ def test_sizes_differ_in_painted_area():
 
 @pytest.mark.parametrize("kind", range(len(v.SHAPES)), ids=v.SHAPES)
 def test_a_signed_distance_is_one(kind):
-    """Steepness at most one (antialiasing is never narrower than it says) and nothing beyond the reach."""
+    """Steepness at most one (antialiasing is never narrower than it says) and nothing beyond the
+    reach."""
     line = np.linspace(-2, 2, 401, dtype=np.float32)
     u, w = np.meshgrid(line, line)
     d = DISTANCE[kind](u, w)
     assert d.dtype == np.float32
-    steep = np.hypot(*np.gradient(d.astype(float), 0.01))[1:-1, 1:-1]  # differences are one-sided at the border
+    # differences are one-sided at the border
+    steep = np.hypot(*np.gradient(d.astype(float), 0.01))[1:-1, 1:-1]
     assert steep.max() < 1.02
     assert (d <= 0).any() and np.hypot(u, w)[d <= 0].max() < REACH
 
@@ -113,7 +125,9 @@ def test_the_real_domain_is_keyed_by_the_scene_and_keeps_the_objects():
     clean, real = render(s, 32).astype(float), render(s, 32, "real").astype(float)
     again = render(replace(s, key=s.key + np.uint64(1)), 32, "real").astype(float)
     assert np.abs(clean - real).mean() > 5 and np.abs(again - real).mean() > 3
-    correlation = [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(clean, real, strict=True)]
+    correlation = [
+        np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(clean, real, strict=True)
+    ]
     assert np.median(correlation) > 0.8
 
 
@@ -130,7 +144,10 @@ def test_blur_adds_the_variance_it_is_given():
 def test_grain_is_white():
     grain = _grain(np.array([1 << 40, 7 << 50], np.uint64), 64)
     assert abs(grain.mean()) < 0.02 and grain.var() == pytest.approx(1 / 6, rel=0.05)
-    assert abs((grain[:, 1:] * grain[:, :-1]).mean()) < 0.01 and abs((grain[0] * grain[1]).mean()) < 0.01
+    assert (
+        abs((grain[:, 1:] * grain[:, :-1]).mean()) < 0.01
+        and abs((grain[0] * grain[1]).mean()) < 0.01
+    )
 
 
 def test_bad_input():

@@ -34,15 +34,20 @@ def test_a_scene_does_not_depend_on_its_batch(split, most):
 
 
 def test_no_two_splits_share_a_description():
-    """One-object worlds are small enough that splits without a rule would meet thousands of times."""
+    """One-object worlds are small enough that splits without a rule would meet thousands of
+    times."""
     seen = {}
     for split in SPLITS:
         drawn = [scenes(split, np.arange(COUNT), most) for most in (1, 3)]
         seen[split] = {said(s, i) for s in drawn for i in range(len(s))}
     shared = {pair: len(seen[pair[0]] & seen[pair[1]]) for pair in combinations(SPLITS, 2)}
     assert not any(shared.values()), shared
-    train = {said(s, i) for s in [scenes("train", np.arange(COUNT, 5 * COUNT), 1)] for i in range(len(s))}
-    assert train & seen["train"], "descriptions recur within a split: the test above could have failed"
+    train = {
+        said(s, i) for s in [scenes("train", np.arange(COUNT, 5 * COUNT), 1)] for i in range(len(s))
+    }
+    assert train & seen["train"], (
+        "descriptions recur within a split: the test above could have failed"
+    )
 
 
 def test_the_signature_does_not_depend_on_the_order_of_objects():
@@ -77,8 +82,11 @@ def test_every_word_is_drawn_about_equally_often():
     ):
         values = getattr(s, name)
         share = np.bincount(values[values >= 0], minlength=len(words)) / (values >= 0).sum()
-        # Neighbours that would touch are drawn again: large ones are a little rarer, as are places with many neighbours.
-        assert np.abs(share * len(words) - 1).max() < (0.2 if name in ("size", "place") else 0.06), name
+        # Neighbours that would touch are drawn again: large ones are a little rarer, as are places
+        # with many neighbours.
+        assert np.abs(share * len(words) - 1).max() < (
+            0.2 if name in ("size", "place") else 0.06
+        ), name
 
 
 def test_the_grid_says_what_the_description_says():
@@ -95,9 +103,15 @@ def test_the_grid_says_what_the_description_says():
             for p in range(9)
             if grid["present"][i, p]
         }
-        told = {o["place"]: (o["shape"], o["colour"], o["texture"], o["size"]) for o in describe(s, i)["objects"]}
+        told = {
+            o["place"]: (o["shape"], o["colour"], o["texture"], o["size"])
+            for o in describe(s, i)["objects"]
+        }
         assert found == told
-    assert all((grid[name][grid["present"] == 0] == -1).all() for name in ("shape", "colour", "texture", "size"))
+    assert all(
+        (grid[name][grid["present"] == 0] == -1).all()
+        for name in ("shape", "colour", "texture", "size")
+    )
 
 
 def test_jitter_leaves_sizes_and_places_readable():
@@ -140,5 +154,6 @@ def test_no_two_objects_touch():
 
 
 def test_tokens_lie_to_an_object_alike_at_every_place():
-    """Centres are whole tokens (8 px of a 32 px picture) apart: fault of the first world, whose places were not."""
+    """Centres are whole tokens (8 px of a 32 px picture) apart: fault of the first world, whose
+    places were not."""
     assert {(centre * 32) % 8 for centre in v.CENTRES} == {0.0}

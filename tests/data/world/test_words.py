@@ -1,4 +1,5 @@
-"""Captions: long ones say everything about the right object, short ones almost nothing, in a closed vocabulary."""
+"""Captions: long ones say everything about the right object, short ones almost nothing, in a closed
+vocabulary."""
 
 from pathlib import Path
 
@@ -10,33 +11,71 @@ from fulcrum.data.world.scene import scenes
 from fulcrum.data.world.words import BACKGROUND, MAX_TOKENS, STYLES, WORDS, captions, tokenize
 from tests.data.world.scene_words import describe
 
-MEANING = {"little": "small", "big": "large", "solid": "plain", "spotted": "dotted", "middle": "centre"}
+MEANING = {
+    "little": "small",
+    "big": "large",
+    "solid": "plain",
+    "spotted": "dotted",
+    "middle": "centre",
+}
 S = scenes("train", np.arange(4_000))
 SPOKEN = {style: captions(S, style) for style in STYLES}
 
 
 def words_of(style: str, i: int, owner: int) -> list[str]:
     tokens = tokenize(SPOKEN[style].texts[i])
-    return [MEANING.get(t, t) for t, o in zip(tokens, SPOKEN[style].owners[i], strict=True) if o == owner]
+    return [
+        MEANING.get(t, t)
+        for t, o in zip(tokens, SPOKEN[style].owners[i], strict=True)
+        if o == owner
+    ]
 
 
 def place_in(words: list[str]) -> str:
     """The place that a phrase names: its vertical and horizontal words, in that order."""
-    return " ".join(w for group in (("top", "bottom"), ("left", "right"), ("centre",)) for w in group if w in words)
+    return " ".join(
+        w
+        for group in (("top", "bottom"), ("left", "right"), ("centre",))
+        for w in group
+        if w in words
+    )
 
 
 def test_tokenize():
-    assert tokenize("A red-hot Disc; 3 parts, fine.") == ["a", "red", "hot", "disc", ";", "parts", ",", "fine", "."]
+    assert tokenize("A red-hot Disc; 3 parts, fine.") == [
+        "a",
+        "red",
+        "hot",
+        "disc",
+        ";",
+        "parts",
+        ",",
+        "fine",
+        ".",
+    ]
 
 
 def test_the_docs_list_what_a_prompt_may_ask_for_in_words_that_are_known():
-    section = (Path(__file__).parents[3] / "docs/pictures.md").read_text().split("## What a prompt may ask for")[1]
+    section = (
+        (Path(__file__).parents[3] / "docs/pictures.md")
+        .read_text()
+        .split("## What a prompt may ask for")[1]
+    )
     rows = dict(
-        line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ") and "words" not in line
+        line.strip("| ").split(" | ")
+        for line in section.splitlines()
+        if line.startswith("| ") and "words" not in line
     )
     listed = {name: set(tokenize(words)) for name, words in rows.items()}
-    example = next(line for line in section.splitlines() if line.startswith("`a large")).split("`")[1]
-    for name, nouns in (("size", v.SIZES), ("texture", v.TEXTURES), ("colour", v.COLOURS), ("shape", v.SHAPES)):
+    example = next(line for line in section.splitlines() if line.startswith("`a large")).split("`")[
+        1
+    ]
+    for name, nouns in (
+        ("size", v.SIZES),
+        ("texture", v.TEXTURES),
+        ("colour", v.COLOURS),
+        ("shape", v.SHAPES),
+    ):
         assert set(nouns) <= listed[name]
     assert {word for place in v.PLACES for word in place.split()} <= listed["place"]
     assert set(v.BACKGROUND_COLOURS) <= listed["background"]
@@ -60,7 +99,12 @@ def test_long_says_everything_of_each_object_and_of_nobody_else():
         d = describe(S, i)
         for k, thing in enumerate(d["objects"]):
             words = words_of("long", i, k)
-            for name, known in (("shape", v.SHAPES), ("colour", v.COLOURS), ("texture", v.TEXTURES), ("size", v.SIZES)):
+            for name, known in (
+                ("shape", v.SHAPES),
+                ("colour", v.COLOURS),
+                ("texture", v.TEXTURES),
+                ("size", v.SIZES),
+            ):
                 assert [w for w in words if w in known] == [thing[name]], SPOKEN["long"].texts[i]
             assert place_in(words) == thing["place"], SPOKEN["long"].texts[i]
         ground = [w for w in words_of("long", i, BACKGROUND) if w in v.BACKGROUND_COLOURS]
@@ -68,10 +112,17 @@ def test_long_says_everything_of_each_object_and_of_nobody_else():
 
 
 def test_long_tells_the_kinds_of_background_apart():
-    signs = {"plain": {"plain"}, "gradient": {"fades"}, "horizon": {"above"}, "striped": {"stripes"}}
+    signs = {
+        "plain": {"plain"},
+        "gradient": {"fades"},
+        "horizon": {"above"},
+        "striped": {"stripes"},
+    }
     for i in range(500):
         words = set(words_of("long", i, BACKGROUND))
-        assert [kind for kind, sign in signs.items() if sign <= words] == [v.BACKGROUNDS[S.background[i]]]
+        assert [kind for kind, sign in signs.items() if sign <= words] == [
+            v.BACKGROUNDS[S.background[i]]
+        ]
 
 
 def test_medium_leaves_out_size_texture_and_background():
@@ -79,12 +130,26 @@ def test_medium_leaves_out_size_texture_and_background():
     for i in range(500):
         for k, thing in enumerate(describe(S, i)["objects"]):
             words = words_of("medium", i, k)
-            assert thing["colour"] in words and thing["shape"] in words and place_in(words) == thing["place"]
+            assert (
+                thing["colour"] in words
+                and thing["shape"] in words
+                and place_in(words) == thing["place"]
+            )
             assert not silent & set(words)
 
 
 def test_short_names_one_colour_and_no_place():
-    silent = {*v.SIZES, *v.TEXTURES, *v.BACKGROUND_COLOURS, "top", "bottom", "left", "right", "centre", "."}
+    silent = {
+        *v.SIZES,
+        *v.TEXTURES,
+        *v.BACKGROUND_COLOURS,
+        "top",
+        "bottom",
+        "left",
+        "right",
+        "centre",
+        ".",
+    }
     for i, text in enumerate(SPOKEN["short"].texts):
         tokens = [MEANING.get(t, t) for t in tokenize(text)]
         assert sum(t in v.COLOURS for t in tokens) == 1 and not silent & set(tokens)

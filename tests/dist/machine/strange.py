@@ -1,9 +1,11 @@
-"""A device that is not the CPU, where there is no other: no operation may read its memory and the CPU's together.
+"""A device that is not the CPU, where there is no other: no operation may read its memory and the
+CPU's together.
 
-It computes with the CPU's kernels, so results can be compared bit for bit, and refuses what a GPU refuses: an operation on
-tensors of two devices, a CPU generator for its own tensors, `numpy()` without `cpu()`. As on a GPU a number (a tensor
-without axes) may come from the CPU into elementwise arithmetic. Registered as torch's "private use" backend under the name
-`strange`; process-wide and before the first backward pass, so tests start a process of their own.
+It computes with the CPU's kernels, so results can be compared bit for bit, and refuses what a GPU
+refuses: an operation on tensors of two devices, a CPU generator for its own tensors, `numpy()`
+without `cpu()`. As on a GPU a number (a tensor without axes) may come from the CPU into elementwise
+arithmetic. Registered as torch's "private use" backend under the name `strange`; process-wide and
+before the first backward pass, so tests start a process of their own.
 """
 
 import traceback
@@ -18,9 +20,16 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 NAME = "strange"
 aten = torch.ops.aten
-CROSSING = {aten._to_copy.default, aten.copy_.default}  # what brings a tensor from one device to another
-ASKING = {aten._local_scalar_dense.default, aten.nonzero.default, aten.equal.default, aten.masked_select.default}
-WAITS: Counter[str] = Counter()  # where the host would wait for a GPU: it reads from it, or hands over what is not pinned
+# what brings a tensor from one device to another
+CROSSING = {aten._to_copy.default, aten.copy_.default}
+ASKING = {
+    aten._local_scalar_dense.default,
+    aten.nonzero.default,
+    aten.equal.default,
+    aten.masked_select.default,
+}
+# where the host would wait for a GPU: it reads from it, or hands over what is not pinned
+WAITS: Counter[str] = Counter()
 
 
 class Mixed(RuntimeError):
@@ -55,7 +64,8 @@ class Far(Tensor):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        """Take over another's memory, as `weight.data = other` does; torch's own would only take its shape."""
+        """Take over another's memory, as `weight.data = other` does; torch's own would only take
+        its shape."""
         if not isinstance(value, Far):
             raise Mixed(f"the memory of '{value.device}' was given to a tensor of '{NAME}'")
         self.near = value.near
@@ -73,20 +83,28 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     made_far = bool(far) if wanted is None else torch.device(wanted).type == NAME
     if far and func not in CROSSING:
         numbers = torch.Tag.pointwise in func.tags or "_foreach" in str(func)
-        near = [one for one in given if not isinstance(one, Far) and not (numbers and one.ndim == 0)]
+        near = [
+            one for one in given if not isinstance(one, Far) and not (numbers and one.ndim == 0)
+        ]
         if near:
-            raise Mixed(f"{func} got tensors of '{NAME}' and of '{near[0].device}' {tuple(near[0].shape)}")
+            raise Mixed(
+                f"{func} got tensors of '{NAME}' and of '{near[0].device}' {tuple(near[0].shape)}"
+            )
         if kwargs.get("generator") is not None:
             raise Mixed(f"{func} got a generator of the CPU for a tensor of '{NAME}'")
     lands_far = isinstance(given[0], Far) if func is aten.copy_.default else made_far
     if (far and func in ASKING) or (func in CROSSING and lands_far != isinstance(given[-1], Far)):
         WAITS[place()] += 1
     if func is aten.copy_.default:
-        args[0].near.copy_(_near(args[1])) if isinstance(args[0], Far) else args[0].copy_(_near(args[1]))
+        args[0].near.copy_(_near(args[1])) if isinstance(args[0], Far) else args[0].copy_(
+            _near(args[1])
+        )
         return args[0]
     if wanted is not None:
         kwargs = {**kwargs, "device": torch.device("cpu") if made_far else wanted}
-    found = func(*mapped(_near, args), **{name: mapped(_near, value) for name, value in kwargs.items()})
+    found = func(
+        *mapped(_near, args), **{name: mapped(_near, value) for name, value in kwargs.items()}
+    )
     if func is aten._local_scalar_dense.default or not made_far:
         return found
     out = mapped(Far, found)
@@ -96,11 +114,16 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 def place() -> str:
     """The innermost line of the package that is being executed, by file and function."""
     frames = [frame for frame in traceback.extract_stack() if "/fulcrum/" in frame.filename]
-    return f"{frames[-1].filename.rpartition('/fulcrum/')[2]} {frames[-1].name}" if frames else "elsewhere"
+    return (
+        f"{frames[-1].filename.rpartition('/fulcrum/')[2]} {frames[-1].name}"
+        if frames
+        else "elsewhere"
+    )
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Operators take tensors, and lists of them; torch's own walk over trees takes longer than a small operation."""
+    """Operators take tensors, and lists of them; torch's own walk over trees takes longer than a
+    small operation."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
@@ -111,7 +134,11 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 def mapped(change: Callable[[Tensor], Tensor], value: Any) -> Any:
     if isinstance(value, Tensor):
         return change(value)
-    return type(value)([mapped(change, one) for one in value]) if type(value) in (list, tuple) else value
+    return (
+        type(value)([mapped(change, one) for one in value])
+        if type(value) in (list, tuple)
+        else value
+    )
 
 
 def _near(tensor: Tensor) -> Tensor:
@@ -127,5 +154,6 @@ class Strange(TorchDispatchMode):
 
 def register() -> None:
     torch.__future__.set_swap_module_params_on_conversion(True)
-    torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes it here and brings it over
+    # torch.tensor(..., device=) makes it here and brings it over
+    torch._C._set_only_lift_cpu_tensors(True)
     _setup_privateuseone_for_python_backend(NAME)

@@ -1,9 +1,11 @@
-"""Real runs on the strange device, started as a script by test_strange.py: it prints one JSON line of what was found.
+"""Real runs on the strange device, started as a script by test_strange.py: it prints one JSON line
+of what was found.
 
     python strange_runs.py runs|levers OUT
 
-A spark and a pocket with several levers, on both devices: three steps of the loop, pictures drawn with the weights, the
-held-out loss. Sessions with previews, checkpoint and resume, measured at their end. Every lever: its witness and a step.
+A spark and a pocket with several levers, on both devices: three steps of the loop, pictures drawn
+with the weights, the held-out loss. Sessions with previews, checkpoint and resume, measured at
+their end. Every lever: its witness and a step.
 """
 
 import json
@@ -57,28 +59,38 @@ class StateOfAnyDevice(checkpoint.StateFile):
 
 checkpoint.StateFile = StateOfAnyDevice  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
-PINNED = {"dist/machine/device.py moved"}  # batches: a GPU copies them from pinned memory, and nobody waits
+# batches: a GPU copies them from pinned memory, and nobody waits
+PINNED = {"dist/machine/device.py moved"}
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
-CODEC = "spark + repa + end_to_end_codec"  # is trained too, through blocks that share the denoiser's memory
-SMOOTH = "optim.rule.eps=1e-5"  # with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+# is trained too, through blocks that share the denoiser's memory
+CODEC = "spark + repa + end_to_end_codec"
+# with 1e-15 a step is a sign, and rounding turns it where a gradient is nearly zero
+SMOOTH = "optim.rule.eps=1e-5"
 SMALL = (*TINY, "data.source.count=64", SMOOTH)
 SESSION = parse("spark + ema(every=2) + muon", CATALOG, [*TINY, SMOOTH, "budget.images=24"]).run
 OUT = Path(sys.argv[2])
-run_evaluation.REFERENCE, run_evaluation.VALIDATION = 128, 64  # pictures: what is tried is where they are, not how good
+# pictures: what is tried is where they are, not how good
+run_evaluation.REFERENCE, run_evaluation.VALIDATION = 128, 64
 preview.LOOKS, preview.SHOWN = 1, 2
 
 
 def trained(run: RunSpec, system: System) -> dict[str, Any]:
-    """Three steps and what is done with a run: weights, pictures, held-out loss, all on the CPU at the end."""
+    """Three steps and what is done with a run: weights, pictures, held-out loss, all on the CPU at
+    the end."""
     built = assemble(run, 0, system, Feed(run, 0, OUT / "cache", device=system.device))
-    begun = {name: value.cpu().clone() for name, value in drawn_weights(built.step, built.average).items()}
+    begun = {
+        name: value.cpu().clone()
+        for name, value in drawn_weights(built.step, built.average).items()
+    }
     train(built, State(), [], after(3))
     draw = built.feed.at(3 * run.budget.batch)[1]
     weights = drawn_weights(built.step, built.average)
     painter = Painter(run, weights, built.feed.codec(), built.feed.text(), system.bare())
     pictures = torch.cat(list(painter.pictures(PROMPTS, 0, np.arange(2))))
-    held = Held(run, built.feed.codec(), built.feed.text(), OUT / "cache", system.bare()).loss(weights)
+    held = Held(run, built.feed.codec(), built.feed.text(), OUT / "cache", system.bare()).loss(
+        weights
+    )
     return {
         "begun": begun,
         "weights": {name: value.cpu() for name, value in weights.items()},
@@ -86,13 +98,20 @@ def trained(run: RunSpec, system: System) -> dict[str, Any]:
         "pictures": pictures,
         "loss": held.loss,
         "draw": {
-            name: value.cpu() for name, value in {**draw._asdict(), **draw.extra}.items() if isinstance(value, Tensor)
+            name: value.cpu()
+            for name, value in {**draw._asdict(), **draw.extra}.items()
+            if isinstance(value, Tensor)
         },
     }
 
 
 def places(built: Any) -> list[str]:
-    return sorted({value.device.type for value in (*built.step.parameters(), *built.optimizer.state().values())})
+    return sorted(
+        {
+            value.device.type
+            for value in (*built.step.parameters(), *built.optimizer.state().values())
+        }
+    )
 
 
 def stepped(lever: Any) -> dict[str, Any]:
@@ -110,8 +129,14 @@ def compared(run: RunSpec) -> dict[str, Any]:
     near = trained(run, System())
     with strange.Strange():
         far = trained(run, FAR)
-    way = sum(float((near["weights"][name].double() - one.double()).square().sum()) for name, one in near["begun"].items())
-    off = sum(float((far["weights"][name].double() - one.double()).square().sum()) for name, one in near["weights"].items())
+    way = sum(
+        float((near["weights"][name].double() - one.double()).square().sum())
+        for name, one in near["begun"].items()
+    )
+    off = sum(
+        float((far["weights"][name].double() - one.double()).square().sum())
+        for name, one in near["weights"].items()
+    )
     same = (near["pictures"].int() - far["pictures"].int()).abs().max()
     return {
         "where": far["where"],
@@ -119,13 +144,15 @@ def compared(run: RunSpec) -> dict[str, Any]:
         "pictures": int(same),
         "loss": abs(far["loss"] - near["loss"]) / near["loss"],
         "draws": {
-            name: float((value.double() - far["draw"][name].double()).abs().max()) for name, value in near["draw"].items()
+            name: float((value.double() - far["draw"][name].double()).abs().max())
+            for name, value in near["draw"].items()
         },
     }
 
 
 def poisoned(run: RunSpec, how: str, system: System, every: int) -> dict[str, Any]:
-    """Eight steps, every `every`-th on pixels that are no numbers: what is learned, how many are skipped, what is said."""
+    """Eight steps, every `every`-th on pixels that are no numbers: what is learned, how many are
+    skipped, what is said."""
     run = put_all(run, [("optim.not_finite", how), ("budget.images", 8 * run.budget.batch)])
     built = assemble(run, 0, system, Feed(run, 0, OUT / "cache", device=system.device))
     built.feed.at(0)
@@ -140,10 +167,18 @@ def poisoned(run: RunSpec, how: str, system: System, every: int) -> dict[str, An
     try:
         state = train(built, State(), [seen.append], lambda: False)
     except TrainingFailed as error:
-        return {"said": error.message, "seen": len(seen), "weights": weights_hash(built.step.state_dict())}
+        return {
+            "said": error.message,
+            "seen": len(seen),
+            "weights": weights_hash(built.step.state_dict()),
+        }
     average = built.average.state()
     steps = int(average["_steps"]) if "_steps" in average else 0
-    return {"skipped": state.skipped, "weights": drawn_weights(built.step, built.average), "averaged": steps}
+    return {
+        "skipped": state.skipped,
+        "weights": drawn_weights(built.step, built.average),
+        "averaged": steps,
+    }
 
 
 def refused(run: RunSpec) -> dict[str, Any]:
@@ -155,7 +190,10 @@ def refused(run: RunSpec) -> dict[str, Any]:
         two = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
         train(two, State(), [], after(2))
         good = weights_hash(two.step.state_dict())
-    apart = max(float((value - far["weights"][name].cpu()).abs().max()) for name, value in near["weights"].items())
+    apart = max(
+        float((value - far["weights"][name].cpu()).abs().max())
+        for name, value in near["weights"].items()
+    )
     return {
         "skipped": [near["skipped"], far["skipped"]],
         "averaged": [near["averaged"], far["averaged"]],
@@ -166,11 +204,16 @@ def refused(run: RunSpec) -> dict[str, Any]:
 
 
 def waits(run: RunSpec) -> dict[str, list[str]]:
-    """Where the host waits for the device in steps four to six, with the observers of a session: every crossing back."""
+    """Where the host waits for the device in steps four to six, with the observers of a session:
+    every crossing back."""
     built = assemble(run, 0, FAR, Feed(run, 0, OUT / "cache", device=strange.NAME))
     folder = OUT / "waits"
     folder.mkdir(parents=True)
-    watching = [Recorder(folder / "record.jsonl", 0), ProgressLine("waits", 0), Every(10**9, lambda look: None)]
+    watching = [
+        Recorder(folder / "record.jsonl", 0),
+        ProgressLine("waits", 0),
+        Every(10**9, lambda look: None),
+    ]
     train(built, State(), watching, after(3))
     strange.WAITS.clear()
     train(built, State(3 * run.budget.batch), watching, after(3))
@@ -181,11 +224,17 @@ def told(make: Any, *args: Any) -> Any:
     try:
         return make(*args)
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"}
+        return {
+            "error": (
+                f"{type(error).__name__}:"
+                f" {error}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"
+            )
+        }
 
 
 def session(out: Path, system: System, stop: int | None = None) -> str:
-    """The hash of a whole run's weights; `stop`: lost after some images and started again, from its checkpoint."""
+    """The hash of a whole run's weights; `stop`: lost after some images and started again, from its
+    checkpoint."""
     if not (out / "cache").exists():
         out.mkdir(parents=True, exist_ok=True)
         (out / "cache").symlink_to(OUT / "cache", target_is_directory=True)
@@ -198,7 +247,11 @@ def session(out: Path, system: System, stop: int | None = None) -> str:
         return [*previews(built, folder, state), lost] if stop else previews(built, folder, state)
 
     try:
-        return str(perform(Order(SESSION, 0, "strange", out, system, quiet=True), quiet, watchers)["weights_sha256"])
+        return str(
+            perform(Order(SESSION, 0, "strange", out, system, quiet=True), quiet, watchers)[
+                "weights_sha256"
+            ]
+        )
     except InterruptedError:
         return session(out, system)
 
@@ -208,10 +261,13 @@ def quiet(text: str) -> None:
 
 
 def measured(out: Path, system: System) -> float:
-    """A metric of a session's end, as `fulcrum measure` finds it: from its saved weights, with networks built anew."""
+    """A metric of a session's end, as `fulcrum measure` finds it: from its saved weights, with
+    networks built anew."""
     weights = trained_weights(RunFolder(out / key(SESSION, 0)))
     parts = SESSION.encode.codec.build(None), SESSION.encode.text.build(None)
-    return measure(SESSION, Painter(SESSION, weights, *parts, system.bare()), OUT / "cache", 64)["mmd"].value
+    return measure(SESSION, Painter(SESSION, weights, *parts, system.bare()), OUT / "cache", 64)[
+        "mmd"
+    ].value
 
 
 def forgotten(run: RunSpec) -> str:

@@ -1,4 +1,5 @@
-"""Where compiled code is kept, and what a machine that cannot compile, or must not trust what it finds, says."""
+"""Where compiled code is kept, and what a machine that cannot compile, or must not trust what it
+finds, says."""
 
 import json
 import os
@@ -11,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from fulcrum.training.dist import compiled_code
-from fulcrum.training.dist.compiled_code import FOLDER, LABEL, VECTORS, compiles_here, is_compiler_error
+from fulcrum.training.dist.compiled_code import (
+    FOLDER,
+    LABEL,
+    VECTORS,
+    compiles_here,
+    is_compiler_error,
+)
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
@@ -82,7 +89,9 @@ def test_code_goes_below_the_folder_that_a_user_names(tmp_path, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize(("fact", "value"), [("torch", "2.0.0"), ("capability", "DEFAULT"), ("cpu", ["flags: sse"])])
+@pytest.mark.parametrize(
+    ("fact", "value"), [("torch", "2.0.0"), ("capability", "DEFAULT"), ("cpu", ["flags: sse"])]
+)
 def test_code_of_another_torch_or_cpu_is_set_aside(fact, value):
     assert asked() == (True, [])
     folder = Path(os.environ[FOLDER])
@@ -123,7 +132,9 @@ def test_where_nothing_can_be_kept_it_compiles_for_one_command(tmp_path):
         "import os; from fulcrum.training.dist.compiled_code import *;"
         "print(compiles_here(print)); print(os.environ[FOLDER], os.path.isdir(os.environ[FOLDER]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     sentence, able, place = done.stdout.splitlines()
     assert "compiled code cannot be kept in" in sentence and "slower" in sentence
     folder, there = place.split()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-# glibc's thresholds as they are at first: it moves them by what it has seen freed, and may then keep memory by itself.
+# glibc's thresholds as they are at first: it moves them by what it has seen freed, and may then
+# keep memory by itself.
 FIXED = os.environ | {"MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}
 
 STEPS = """
@@ -39,7 +40,9 @@ print(json.dumps([kept, counts, sizes]))
 def test_later_steps_find_the_pages_of_the_first() -> None:
     def measured(how: str) -> Any:
         command = [sys.executable, "-c", STEPS, how]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=FIXED).stdout)
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True, env=FIXED).stdout
+        )
 
     (kept, counts, sizes), (_, plain, _) = measured("kept"), measured("plain")
     assert kept and max(counts[-4:]) < 1000, counts
@@ -72,7 +75,9 @@ print(json.dumps([given, resident() - before]))
 def test_matrices_that_processes_gather_leave_no_holes() -> None:
     def measured(processes: int) -> Any:
         command = [sys.executable, "-c", HOLES, str(processes)]
-        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, env=FIXED).stdout)
+        return json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True, env=FIXED).stdout
+        )
 
     (alone, kept), (shared, left) = measured(1), measured(2)
     assert (alone, shared) == (False, True)

@@ -1,4 +1,5 @@
-"""The device path without a GPU: real runs on a device that refuses what a GPU does, and what commands say without one."""
+"""The device path without a GPU: real runs on a device that refuses what a GPU does, and what
+commands say without one."""
 
 import json
 import os
@@ -21,13 +22,15 @@ from fulcrum.training.feed import Feed
 from fulcrum.training.flow.noise import TOLERANCE
 
 SCRIPT = Path(__file__).with_name("strange_runs.py")
-NEAR = 1e-5  # of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too
+# of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too
+NEAR = 1e-5
 READ = "dist/machine/device.py read"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 
 def found(what, out):
-    """What the script says. A process of its own: the device is registered once and before the first backward pass."""
+    """What the script says. A process of its own: the device is registered once and before the
+    first backward pass."""
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), what, str(out)],
         capture_output=True,
@@ -47,7 +50,8 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("recipe", ["spark", "pocket", "codec"])
 def test_a_run_on_another_device_is_the_run_of_the_cpu(recipe, runs):
-    """Steps, pictures drawn with the weights, and the held-out loss; all that is trained lives there."""
+    """Steps, pictures drawn with the weights, and the held-out loss; all that is trained lives
+    there."""
     assert "error" not in runs[recipe], runs[recipe]
     assert runs[recipe]["where"] == ["strange"]
     assert runs[recipe]["apart"] < NEAR and runs[recipe]["loss"] < NEAR
@@ -63,8 +67,9 @@ def test_draws_are_made_there_within_the_tolerance(recipe, runs):
 
 
 def test_a_bad_step_is_refused_before_it_is_known(runs):
-    """The flag is a part of the update: with every third step no number, the device ends where the CPU does; where a run
-    stops at such a step, one more was looked at and the weights are those before it."""
+    """The flag is a part of the update: with every third step no number, the device ends where the
+    CPU does; where a run stops at such a step, one more was looked at and the weights are those
+    before it."""
     refused = runs["refused"]
     assert "error" not in refused, refused
     assert refused["skipped"] == [2, 2] and refused["averaged"] == [6, 6]
@@ -74,7 +79,8 @@ def test_a_bad_step_is_refused_before_it_is_known(runs):
 
 
 def test_where_the_host_waits_for_the_device(runs):
-    """Three steps with a session's observers: of each the numbers are read, once and when the next is under way."""
+    """Three steps with a session's observers: of each the numbers are read, once and when the next
+    is under way."""
     assert runs["waits"] == {READ: 3}
 
 
@@ -84,7 +90,8 @@ def test_a_forgotten_move_is_refused(runs):
 
 
 def test_a_session_on_another_device_resumes_and_is_measured(runs):
-    """Previews, checkpoints, averages and metrics; lost in the middle it ends with the same weights."""
+    """Previews, checkpoints, averages and metrics; lost in the middle it ends with the same
+    weights."""
     assert isinstance(runs["far"], str), runs["far"]
     assert runs["resumed"] == runs["far"]
     assert runs["far measured"] == pytest.approx(runs["near measured"], abs=1e-3)
@@ -96,7 +103,9 @@ def test_every_lever_is_on_and_steps_there(tmp_path):
     assert set(levers) == set(CATALOG.levers)
     assert {name: told for name, told in levers.items() if told.get("where") != ["strange"]} == {}
     waits = {name: set(told["waits"]) - {READ} for name, told in levers.items()}
-    assert {name: places for name, places in waits.items() if places} == {}, "docs/on-a-gpu.md lists them"
+    assert {name: places for name, places in waits.items() if places} == {}, (
+        "docs/on-a-gpu.md lists them"
+    )
 
 
 def test_moved_keeps_the_form_and_copies_nothing_that_is_there():
@@ -115,7 +124,13 @@ def test_a_feed_of_another_device_is_refused(tiny, cache):
 
 @without_gpu
 @pytest.mark.parametrize(
-    "words", [["train", "spark"], ["sample", "0123", "a red circle"], ["encode", "spark"], ["measure", "0123"]]
+    "words",
+    [
+        ["train", "spark"],
+        ["sample", "0123", "a red circle"],
+        ["encode", "spark"],
+        ["measure", "0123"],
+    ],
 )
 def test_cuda_without_a_gpu_is_refused_before_anything_is_made(words, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,5 @@
-"""One rank of two, run as a script by test_agreement.py: `fulcrum train` again and again, each time with another mishap.
+"""One rank of two, run as a script by test_agreement.py: `fulcrum train` again and again, each time
+with another mishap.
 
 python agreement_ranks.py OUT COPY PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
 """
@@ -27,7 +28,11 @@ def command(out, *more):
         try:
             main(words(out, *more)[2:])
         except SystemExit as ended:
-            return {"code": ended.code, "said": said.getvalue(), "seconds": time.monotonic() - begun}
+            return {
+                "code": ended.code,
+                "said": said.getvalue(),
+                "seconds": time.monotonic() - begun,
+            }
     raise AssertionError("a command always exits")
 
 
@@ -65,5 +70,6 @@ if __name__ == "__main__":
         os.environ["MASTER_PORT"] = port  # a group of its own for each
         found[name] = act()
         (place / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
-    os.environ["MASTER_PORT"] = last  # the second rank cannot read its cache: the watch ends the first, which waits for it
+    # the second rank cannot read its cache: the watch ends the first, which waits for it
+    os.environ["MASTER_PORT"] = last
     main(words(place / "damaged")[2:])

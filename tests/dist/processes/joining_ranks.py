@@ -1,4 +1,5 @@
-"""One rank of several, run as a script by test_joining.py: it joins, and does what the word says. Its clocks are faster.
+"""One rank of several, run as a script by test_joining.py: it joins, and does what the word says.
+Its clocks are faster.
 
 python joining_ranks.py WORD TIMEOUT     with torchrun's variables in the environment
 """
@@ -32,7 +33,8 @@ def save(ranks):
 
 
 def draw(ranks):
-    """The first draws for longer than a rank may be silent; the others wait for it, and all go on."""
+    """The first draws for longer than a rank may be silent; the others wait for it, and all go
+    on."""
     ranks.standing.at(SAVING, 7)
     if ranks.first:
         time.sleep(SILENT + 3)

@@ -1,4 +1,5 @@
-"""Ranks that would train different things: named with what differs, on all ranks, within half a minute; nothing trains."""
+"""Ranks that would train different things: named with what differs, on all ranks, within half a
+minute; nothing trains."""
 
 import hashlib
 import json
@@ -21,12 +22,15 @@ from ranks_of_a_run import Started, free_port, words  # noqa: E402
 
 SCRIPT = Path(__file__).with_name("agreement_ranks.py")
 SCENARIOS = 9
-NAMESPACES = bool(shutil.which("unshare")) and subprocess.run(["unshare", "-rm", "true"]).returncode == 0
+NAMESPACES = (
+    bool(shutil.which("unshare")) and subprocess.run(["unshare", "-rm", "true"]).returncode == 0
+)
 own_mounts = pytest.mark.skipif(not NAMESPACES, reason="needs a mount namespace of its own")
 
 
 def mounted(*pairs):
-    """A command's beginning that shows it other folders under the same names, as a machine's own disk does."""
+    """A command's beginning that shows it other folders under the same names, as a machine's own
+    disk does."""
     mounts = " && ".join(f'mount --bind "{own}" "{name}"' for own, name in pairs)
     return ["unshare", "-rm", "sh", "-c", f'{mounts} && exec "$@"', "sh"] if NAMESPACES else []
 
@@ -38,9 +42,15 @@ def ranks(tmp_path_factory):
     for name in ("told", "private", "elsewhere", "cached", "damaged"):
         (out / name).mkdir()
     copy = out / "copy"
-    shutil.copytree(Path(fulcrum.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "assets"))
-    (copy / "train/loop.py").write_text((copy / "train/loop.py").read_text() + "# another checkout\n")
-    subprocess.run([sys.executable, *words(out / "cached", images=8)], check=True, capture_output=True)
+    shutil.copytree(
+        Path(fulcrum.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "assets")
+    )
+    (copy / "train/loop.py").write_text(
+        (copy / "train/loop.py").read_text() + "# another checkout\n"
+    )
+    subprocess.run(
+        [sys.executable, *words(out / "cached", images=8)], check=True, capture_output=True
+    )
     shutil.copytree(out / "cached/cache", out / "own_cache")
     shutil.copytree(out / "cached/cache", out / "damaged/cache")
     shutil.copytree(out / "cached/cache", out / "damaged_cache")
@@ -64,7 +74,11 @@ def ranks(tmp_path_factory):
 def encoded_otherwise(path):
     """A header that is whole, and names other rows."""
     header = json.loads(path.read_text())
-    write_sealed(path, {name: value for name, value in header.items() if name != "seal"} | {"chunks": "0" * 64}, SEAL)
+    write_sealed(
+        path,
+        {name: value for name, value in header.items() if name != "seal"} | {"chunks": "0" * 64},
+        SEAL,
+    )
 
 
 def refused(ranks, name):
@@ -89,8 +103,14 @@ def refused(ranks, name):
 )
 def test_a_rank_that_was_told_another_thing_is_named(ranks, name, expected):
     said = refused(ranks, name)
-    assert "the processes of the run do not agree" in said and "rank 1 on " in said and expected in said
-    assert "nothing was trained" in said and not [path for path in (ranks[0] / "told").iterdir() if path.is_dir()]
+    assert (
+        "the processes of the run do not agree" in said
+        and "rank 1 on " in said
+        and expected in said
+    )
+    assert "nothing was trained" in said and not [
+        path for path in (ranks[0] / "told").iterdir() if path.is_dir()
+    ]
 
 
 def test_what_agrees_is_not_told(ranks):
@@ -101,7 +121,11 @@ def test_what_agrees_is_not_told(ranks):
 def test_a_folder_that_is_only_called_the_same_is_named(ranks):
     said, out = refused(ranks, "folder"), ranks[0]
     assert f"{out / 'private'} is not one folder for all processes of the run" in said
-    assert "rank 0 on " in said and "does not see what rank 1 wrote" in said and "does not see what rank 0 wrote" in said
+    assert (
+        "rank 0 on " in said
+        and "does not see what rank 1 wrote" in said
+        and "does not see what rank 0 wrote" in said
+    )
     assert not list((out / "private").iterdir()) and not list((out / "elsewhere").iterdir())
 
 
@@ -124,7 +148,8 @@ def test_one_process_agrees_with_itself_at_no_cost():
 
 
 def test_the_hash_of_the_code_is_of_the_whole_package():
-    """Two clones agree if and only if every Python file of the package is the same in both, at the same place."""
+    """Two clones agree if and only if every Python file of the package is the same in both, at the
+    same place."""
     package = Path(fulcrum.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -1,4 +1,5 @@
-"""Ranks that fail, die or fall silent before all have joined: named soon, with the right code; nobody waits for nothing."""
+"""Ranks that fail, die or fall silent before all have joined: named soon, with the right code;
+nobody waits for nothing."""
 
 import os
 import signal
@@ -30,7 +31,9 @@ def misspelt(out):
 def joined(run, rank):
     """Has this rank given a sign?"""
     try:
-        store = dist.TCPStore("127.0.0.1", int(run.port), None, False, timedelta(seconds=5), wait_for_workers=False)
+        store = dist.TCPStore(
+            "127.0.0.1", int(run.port), None, False, timedelta(seconds=5), wait_for_workers=False
+        )
         return store.check([f"fulcrum/0/1/sign/{rank}"])
     except RuntimeError:
         return False
@@ -62,19 +65,27 @@ def test_an_error_of_the_rank_that_holds_the_store_is_learnt_too(tmp_path):
     with Started(misspelt(tmp_path), words(tmp_path)) as run:
         first, second = run.ended(240)
     assert first[0] == BadInput.exit_code and second[0] == RankLost.exit_code, (first, second)
-    assert f"error on rank 0 of 2: {MISSPELT}" in first[1] and f"has failed: {MISSPELT}" in second[1]
+    assert (
+        f"error on rank 0 of 2: {MISSPELT}" in first[1] and f"has failed: {MISSPELT}" in second[1]
+    )
 
 
 def test_an_error_of_all_ranks_is_said_once(tmp_path):
     with Started(*[misspelt(tmp_path)] * 3) as run:
         ends = run.ended(240)
     assert [code for code, _ in ends] == [BadInput.exit_code] * 3
-    assert [said.count(MISSPELT) for _, said in ends] == [1, 0, 0] and ends[0][1].startswith("error: ")
+    assert [said.count(MISSPELT) for _, said in ends] == [1, 0, 0] and ends[0][1].startswith(
+        "error: "
+    )
 
 
-@pytest.mark.parametrize(("env", "expected"), [({}, ""), ({"RANK": "1", "LOCAL_RANK": "1"}, "rank 1")])
+@pytest.mark.parametrize(
+    ("env", "expected"), [({}, ""), ({"RANK": "1", "LOCAL_RANK": "1"}, "rank 1")]
+)
 def test_where_nobody_can_be_asked_an_error_is_not_lost(env, expected):
-    with telling_others("WORLD_SIZE is 2, but MASTER_ADDR is not set", {"WORLD_SIZE": "2", **env}) as whose:
+    with telling_others(
+        "WORLD_SIZE is 2, but MASTER_ADDR is not set", {"WORLD_SIZE": "2", **env}
+    ) as whose:
         assert whose == expected
 
 
@@ -106,7 +117,9 @@ def test_all_that_have_come_go_on():
 
 
 def test_who_has_come_and_who_has_not_is_told_at_the_limit():
-    with pytest.raises(RankLost, match="waited 0.2 s for rank 2, and ranks 0, 1 had come") as raised:
+    with pytest.raises(
+        RankLost, match="waited 0.2 s for rank 2, and ranks 0, 1 had come"
+    ) as raised:
         meeting({1: Sign(1)}, limit=0.2)
     assert raised.value.exit_code == 4 and raised.value.speaker
     assert "log of who is missing" in raised.value.hint and "node-a:29500" in raised.value.hint
@@ -116,18 +129,27 @@ def test_who_is_waited_for_is_told_before_the_limit(monkeypatch, capsys):
     monkeypatch.setattr(joining, "SLOW", 0.05)
     with pytest.raises(RankLost):
         meeting({}, limit=0.3)
-    assert capsys.readouterr().err.count("rank 0 of 3 waits for ranks 1, 2 to join; 0 s at most (--timeout)") == 1
+    assert (
+        capsys.readouterr().err.count(
+            "rank 0 of 3 waits for ranks 1, 2 to join; 0 s at most (--timeout)"
+        )
+        == 1
+    )
 
 
 def test_who_failed_before_it_joined_is_told_at_once():
-    with pytest.raises(RankLost, match="rank 2 of 3 on node-b has failed: no lever is called 'tred'"):
+    with pytest.raises(
+        RankLost, match="rank 2 of 3 on node-b has failed: no lever is called 'tred'"
+    ):
         meeting({2: Sign(1, host="node-b", ended="no lever is called 'tred'")})
 
 
 def test_nobody_goes_on_before_all_have_said_how_many_they_are():
     with pytest.raises(RankLost, match="waited 0.2 s"):
         meeting({1: Sign(1), 2: Sign(1)}, limit=0.2, sizes={0: 3, 1: 3})
-    with pytest.raises(BadInput, match="WORLD_SIZE is 2 for rank 1; WORLD_SIZE is 3 for ranks 0, 2"):
+    with pytest.raises(
+        BadInput, match="WORLD_SIZE is 2 for rank 1; WORLD_SIZE is 3 for ranks 0, 2"
+    ):
         meeting({1: Sign(1), 2: Sign(1)}, sizes={0: 3, 1: 2, 2: 3})
 
 
@@ -135,7 +157,10 @@ def test_ranks_that_were_told_other_numbers_say_so():
     with Started(*[[SCRIPT, "join", "60"]] * 2, env={1: {"WORLD_SIZE": "3"}}) as run:
         ends = run.ended(240)
     for code, said in ends:
-        assert code == BadInput.exit_code and "WORLD_SIZE is 2 for rank 0; WORLD_SIZE is 3 for rank 1" in said, ends
+        assert (
+            code == BadInput.exit_code
+            and "WORLD_SIZE is 2 for rank 0; WORLD_SIZE is 3 for rank 1" in said
+        ), ends
 
 
 def test_a_port_that_never_answers_is_named(monkeypatch):
@@ -144,17 +169,39 @@ def test_a_port_that_never_answers_is_named(monkeypatch):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         port = str(silent.getsockname()[1])
-        env = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        env = {
+            "WORLD_SIZE": "2",
+            "RANK": "1",
+            "LOCAL_RANK": "1",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
         begun = time.monotonic()
-        with pytest.raises(RunFailed, match="listens at .* and has not answered for 1 s") as raised, start(env=env):
+        with (
+            pytest.raises(RunFailed, match="listens at .* and has not answered for 1 s") as raised,
+            start(env=env),
+        ):
             pass
-        assert time.monotonic() - begun < 10 and "MASTER_PORT" in raised.value.hint and raised.value.exit_code == 1
+        assert (
+            time.monotonic() - begun < 10
+            and "MASTER_PORT" in raised.value.hint
+            and raised.value.exit_code == 1
+        )
         assert raised.value.rank == 1, "with LOCAL_RANK=1 nobody would say it"
 
 
 def test_a_rank_0_that_never_comes_is_named():
-    env = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
-    with pytest.raises(RankLost, match="nobody listens at 127.0.0.1:1 .* rank 0 has not come"), start(timeout=1.0, env=env):
+    env = {
+        "WORLD_SIZE": "2",
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
+    with (
+        pytest.raises(RankLost, match="nobody listens at 127.0.0.1:1 .* rank 0 has not come"),
+        start(timeout=1.0, env=env),
+    ):
         pass
 
 

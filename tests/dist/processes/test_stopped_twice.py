@@ -1,4 +1,5 @@
-"""Two processes that get SIGTERM or Ctrl-C twice, as launchers pass it on: both are saved, and say so by their code."""
+"""Two processes that get SIGTERM or Ctrl-C twice, as launchers pass it on: both are saved, and say
+so by their code."""
 
 import signal
 import sys
@@ -11,7 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
 
 
-@pytest.mark.parametrize(("number", "code", "gap"), [(signal.SIGTERM, 75, 0.06), (signal.SIGINT, 130, 0.04)])
+@pytest.mark.parametrize(
+    ("number", "code", "gap"), [(signal.SIGTERM, 75, 0.06), (signal.SIGINT, 130, 0.04)]
+)
 def test_all_are_saved_and_end_with_the_code(tmp_path, number, code, gap):
     command = words(tmp_path, "--save-every", "80", images=80_000)
     with Started(command, command) as run:

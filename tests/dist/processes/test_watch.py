@@ -1,4 +1,5 @@
-"""A rank that dies, stands still or fails: named with its step and activity within half a minute, and all end."""
+"""A rank that dies, stands still or fails: named with its step and activity within half a minute,
+and all end."""
 
 import json
 import os
@@ -48,7 +49,11 @@ def test_signs_tell_where_every_rank_stands():
     second.standing.at(TRAINING, 12)
     second.give()
     first.collect()
-    assert (first.signs[1].step, first.signs[1].activity, first.signs[1].ended) == (12, TRAINING, None)
+    assert (first.signs[1].step, first.signs[1].activity, first.signs[1].ended) == (
+        12,
+        TRAINING,
+        None,
+    )
     assert "test_watch.py" in first.signs[1].place or ".py:" in first.signs[1].place
     assert first.signs[2] == Sign()
 
@@ -62,7 +67,8 @@ def test_signs_tell_where_every_rank_stands():
     ],
 )
 def test_who_fails_on_a_gpu_says_so_before_it_leaves_the_group(monkeypatch, device, error, last):
-    """To leave an NCCL group is to wait for the others, who wait for this one: it would have been alive and mute."""
+    """To leave an NCCL group is to wait for the others, who wait for this one: it would have been
+    alive and mute."""
     first, second, _ = hearts()
     seen: list[tuple[str, str | None]] = []
 
@@ -74,7 +80,9 @@ def test_who_fails_on_a_gpu_says_so_before_it_leaves_the_group(monkeypatch, devi
         monkeypatch.setattr(heart, "join", lambda timeout: None)
     monkeypatch.setattr(start_room.dist, "is_initialized", lambda: True)
     monkeypatch.setattr(start_room.dist, "destroy_process_group", lambda: left("destroyed"))
-    monkeypatch.setattr(start_room.dist.distributed_c10d, "_abort_process_group", lambda: left("aborted"))
+    monkeypatch.setattr(
+        start_room.dist.distributed_c10d, "_abort_process_group", lambda: left("aborted")
+    )
     start_room._leave(judged(first), error, device)
     assert seen == [(last, "RuntimeError: out of memory" if last == "aborted" else None)]
 
@@ -103,11 +111,16 @@ def test_a_silent_store_is_rank_0_unless_torchrun_holds_it():
 
 
 def test_a_rank_that_saves_has_a_moment_to_finish_and_no_more():
-    """All write a checkpoint, so one that is missing cannot be waited for: it was, for the whole of --timeout."""
+    """All write a checkpoint, so one that is missing cannot be waited for: it was, for the whole of
+    --timeout."""
     first, *_ = hearts()
     first.standing.at(SAVING, 3)
     watch, now = judged(first, timeout=600), time.monotonic()
-    assert watch.busy(now) and watch.busy(now + room.FINISH - 0.1) and not watch.busy(now + room.FINISH + 0.1)
+    assert (
+        watch.busy(now)
+        and watch.busy(now + room.FINISH - 0.1)
+        and not watch.busy(now + room.FINISH + 0.1)
+    )
     first.standing.at(TRAINING, 3)
     assert not judged(first).busy(now)
 
@@ -118,7 +131,11 @@ def test_a_process_that_was_held_says_so_and_names_nobody():
     watch.look(time.monotonic())
     watch.looked -= 30
     error = watch.explained(RuntimeError("gloo: connection closed"))
-    assert isinstance(error, RankLost) and error.speaker and "rank 0 of 3 was itself held for 30 s" in error.message
+    assert (
+        isinstance(error, RankLost)
+        and error.speaker
+        and "rank 0 of 3 was itself held for 30 s" in error.message
+    )
     assert "rank 1" not in error.message and "SIGSTOP" in error.hint
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -128,7 +145,8 @@ def test_a_process_that_was_held_for_a_moment_or_long_ago_names_who_is_lost():
     second.give("MemoryError: 80 GB are not there")
     first.collect()
     watch = judged(first)
-    for held, woken in ((8.0, 0.0), (30.0, 60.0), (30.0, 0.0)):  # the last: another has failed by itself
+    # the last: another has failed by itself
+    for held, woken in ((8.0, 0.0), (30.0, 60.0), (30.0, 0.0)):
         watch.held, watch.woken = held, time.monotonic() - woken
         assert watch.own_absence() == ""
     first.signs[1] = Sign()
@@ -144,12 +162,20 @@ def test_who_is_missing_is_told_while_a_rank_saves(capsys):
     for _ in range(2):
         watch.warn([1], {})
     said = capsys.readouterr().err
-    assert said.count("rank 1 of 3 has given no sign of life") == 1 and "at step 5, training" in said and "saving" in said
+    assert (
+        said.count("rank 1 of 3 has given no sign of life") == 1
+        and "at step 5, training" in said
+        and "saving" in said
+    )
 
 
 def test_the_first_rank_that_is_left_speaks():
     first, second, _ = hearts()
-    assert judged(first).speaker([1]) and not judged(second).speaker([2]) and judged(second).speaker([0])
+    assert (
+        judged(first).speaker([1])
+        and not judged(second).speaker([2])
+        and judged(second).speaker([0])
+    )
 
 
 def test_a_slow_step_is_told_once_and_ends_nothing(capsys):
@@ -164,7 +190,11 @@ def test_a_slow_step_is_told_once_and_ends_nothing(capsys):
     for _ in range(2):
         watch.notice(time.monotonic() + 26)
     said = capsys.readouterr().err
-    assert said.count("no step for 26 s") == 1 and "rank 1 is at step 7, training" in said and "--timeout" in said
+    assert (
+        said.count("no step for 26 s") == 1
+        and "rank 1 is at step 7, training" in said
+        and "--timeout" in said
+    )
     first.standing.at(SAVING, 8)
     watch.notice(time.monotonic() + 26)
     assert capsys.readouterr().err == ""
@@ -220,7 +250,8 @@ def step(out):
 
 
 def stopped(out, size, victim, number):
-    """Train on so many ranks, send one a signal; (seconds to the message, exit codes, what was said, the last image)."""
+    """Train on so many ranks, send one a signal; (seconds to the message, exit codes, what was
+    said, the last image)."""
     with Started(*[words(out, images=FOREVER)] * size) as run:
         heard = {}
 
@@ -228,7 +259,10 @@ def stopped(out, size, victim, number):
             for line in process.stderr:
                 heard.setdefault(rank, []).append((time.monotonic(), line))
 
-        listeners = [threading.Thread(target=listen, args=pair, daemon=True) for pair in enumerate(run.processes)]
+        listeners = [
+            threading.Thread(target=listen, args=pair, daemon=True)
+            for pair in enumerate(run.processes)
+        ]
         for listener in listeners:
             listener.start()
         before = wait_for(lambda: step(out), 240)
@@ -239,15 +273,30 @@ def stopped(out, size, victim, number):
         codes = {rank: run.processes[rank].wait(90) for rank in left}
         for rank in left:
             listeners[rank].join(5)
-        named = [when - sent for rank in left for when, line in heard.get(rank, []) if f"rank {victim} of {size}" in line]
-        return min(named, default=None), codes, "".join(line for rank in left for _, line in heard.get(rank, [])), before
+        named = [
+            when - sent
+            for rank in left
+            for when, line in heard.get(rank, [])
+            if f"rank {victim} of {size}" in line
+        ]
+        return (
+            min(named, default=None),
+            codes,
+            "".join(line for rank in left for _, line in heard.get(rank, [])),
+            before,
+        )
 
 
 def test_a_rank_that_is_killed_is_named(tmp_path):
     """kill -9 of the second, as the kernel does when memory is short."""
     seconds, codes, said, _ = stopped(tmp_path, 2, 1, signal.SIGKILL)
     print(f"kill -9 of rank 1 of 2: named after {seconds:.1f} s")
-    assert codes == {0: RankLost.exit_code} and seconds < 30 and "training" in said and "Traceback" not in said
+    assert (
+        codes == {0: RankLost.exit_code}
+        and seconds < 30
+        and "training" in said
+        and "Traceback" not in said
+    )
 
 
 def test_a_rank_that_stands_still_is_named(tmp_path):
@@ -265,5 +314,7 @@ def test_every_rank_is_named(tmp_path, size, number):
     for victim in range(size):
         out = tmp_path / str(victim)
         seconds, codes, said, _ = stopped(out, size, victim, number)
-        print(f"{number.name} of rank {victim} of {size}: named after {seconds:.1f} s, codes {codes}")
+        print(
+            f"{number.name} of rank {victim} of {size}: named after {seconds:.1f} s, codes {codes}"
+        )
         assert seconds < 30 and set(codes.values()) == {RankLost.exit_code}, said

@@ -1,4 +1,5 @@
-"""The codec equals diffusers' AutoencoderKL, number for number and name for name; folding keeps what it computes."""
+"""The codec equals diffusers' AutoencoderKL, number for number and name for name; folding keeps
+what it computes."""
 
 import pytest
 import torch
@@ -41,12 +42,15 @@ def test_equals_diffusers(case: str, direction: str) -> None:
         mean, log_variance = ours.posterior(pixels(24))
         torch.testing.assert_close(mean, theirs.mean, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(log_variance, theirs.logvar, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(ours.decode(mean), peer.decode(theirs.mean).sample, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            ours.decode(mean), peer.decode(theirs.mean).sample, atol=1e-5, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["codec", "codec_wide", "codec_aligned"])
 def test_a_shipped_codec_is_a_folder_of_diffusers(name: str, tmp_path) -> None:
-    """What is saved there reads and writes the same latents, with no scale and no shift beside it."""
+    """What is saved there reads and writes the same latents, with no scale and no shift beside
+    it."""
     AutoencoderKL = pytest.importorskip(
         "diffusers", reason="the twin is compared where diffusers is installed"
     ).AutoencoderKL
@@ -56,7 +60,9 @@ def test_a_shipped_codec_is_a_folder_of_diffusers(name: str, tmp_path) -> None:
     with torch.no_grad():
         latents = again.encode(pixels(32)).latent_dist.mean
         torch.testing.assert_close(ours.encode(pixels(32)), latents, atol=2e-5, rtol=1e-4)
-        torch.testing.assert_close(ours.decode(latents), again.decode(latents).sample, atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            ours.decode(latents), again.decode(latents).sample, atol=2e-5, rtol=1e-4
+        )
 
 
 def test_folding_changes_the_latent_and_nothing_else() -> None:
@@ -80,9 +86,15 @@ def test_a_tuned_codec_begins_as_the_shipped_one() -> None:
         tuned.scale, torch.ones_like(tuned.scale)
     )
     with torch.no_grad():
-        torch.testing.assert_close(tuned.encode(pixels(16)), frozen.encode(pixels(16)), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            tuned.encode(pixels(16)), frozen.encode(pixels(16)), atol=1e-5, rtol=1e-4
+        )
         tuned.shift += 0.5
         tuned.scale *= 2.0
         latents = tuned.encode(pixels(16))
-        torch.testing.assert_close(latents, (frozen.encode(pixels(16)) - 0.5) * 2, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(tuned.decode(latents), frozen.decode(frozen.encode(pixels(16))), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            latents, (frozen.encode(pixels(16)) - 0.5) * 2, atol=1e-5, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            tuned.decode(latents), frozen.decode(frozen.encode(pixels(16))), atol=1e-4, rtol=1e-4
+        )

@@ -1,4 +1,5 @@
-"""Judges and teacher: shapes, independence of batch, any size and range, and the accuracy on their cards."""
+"""Judges and teacher: shapes, independence of batch, any size and range, and the accuracy on their
+cards."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,13 @@ from fulcrum.data.source import WorldSource
 from fulcrum.files.shipped import asset_hash, card
 from fulcrum.measure.reference import noise_pictures
 from fulcrum.networks.codec import load_codec
-from fulcrum.networks.judges import AttributeJudge, PatchJudge, load_features, load_judge, load_second_judge
+from fulcrum.networks.judges import (
+    AttributeJudge,
+    PatchJudge,
+    load_features,
+    load_judge,
+    load_second_judge,
+)
 from fulcrum.networks.network_hash import to_bytes, to_unit
 from fulcrum.networks.teacher import load_teacher
 from tools.assets.crowds import crowds
@@ -62,7 +69,10 @@ def test_judge_takes_any_size_and_range(judge: Judge) -> None:
     large = torch.from_numpy(WorldSource("validation", "real", 128, 100).read(index).images)
     grid = pictures("validation", 100).grid
     assert accuracy(judge, large, grid)["colour"] > 0.95
-    as_bytes, as_floats = judge.judge(large)["shape"], judge.judge(large.float() / 255, span=(0, 1))["shape"]
+    as_bytes, as_floats = (
+        judge.judge(large)["shape"],
+        judge.judge(large.float() / 255, span=(0, 1))["shape"],
+    )
     torch.testing.assert_close(as_bytes, as_floats, atol=1e-3, rtol=1e-3)
 
 
@@ -81,14 +91,22 @@ def test_the_second_judge_sees_nothing_in_noise_and_counts_to_nine() -> None:
 def test_the_judges_learned_from_different_scenes_and_weights() -> None:
     first, second = card("judge"), card("judge_second")
     assert first["kind"] != second["kind"] and first["built"]["seed"] != second["built"]["seed"]
-    assert second["built"]["first_scene"] >= first["built"]["scenes"] and second["bytes"] < 2_000_000
-    scenes = {name: card(name)["built"]["split"] for name in ("judge", "judge_second", "features", "teacher")}
+    assert (
+        second["built"]["first_scene"] >= first["built"]["scenes"] and second["bytes"] < 2_000_000
+    )
+    scenes = {
+        name: card(name)["built"]["split"]
+        for name in ("judge", "judge_second", "features", "teacher")
+    }
     assert set(scenes.values()) == {"assets"}  # none that a run trains on or is judged by
 
 
 def test_features_see_damage_and_not_chance() -> None:
     features = load_features()
-    first, second = pictures("validation", 400, start=3000).images[1], pictures("validation", 400, start=5000).images[1]
+    first, second = (
+        pictures("validation", 400, start=3000).images[1],
+        pictures("validation", 400, start=5000).images[1],
+    )
     soft = to_bytes(blurred(to_unit(second), 0.8))
     base = features.features(first)
     assert base.shape == (400, 64) and base.dtype == torch.float32
@@ -107,7 +125,8 @@ def test_teacher_tokens() -> None:
     assert teacher.tokens(torch.zeros(1, 3, 64, 64)).shape == (1, 256, 128)
     with pytest.raises(ValueError, match="multiples of 4"):
         teacher.tokens(torch.zeros(1, 3, 30, 30))
-    found, promised = measure_teacher(teacher, 600, start=3000), card("teacher")["quality"]  # a probe needs its scenes
+    # a probe needs its scenes
+    found, promised = measure_teacher(teacher, 600, start=3000), card("teacher")["quality"]
     assert all(found["real"][name] > promised["real"][name] - 0.08 for name in found["real"])
 
 

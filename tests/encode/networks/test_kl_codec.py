@@ -1,4 +1,5 @@
-"""The codec: shapes and quality at any size, normalised latents, and the quality that its card states."""
+"""The codec: shapes and quality at any size, normalised latents, and the quality that its card
+states."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ def codec() -> KLCodec:
 
 
 def pictures(domain: str, size: int, count: int) -> torch.Tensor:
-    return torch.from_numpy(WorldSource("validation", domain, size, 4000).read(np.arange(2000, 2000 + count)).images)
+    return torch.from_numpy(
+        WorldSource("validation", domain, size, 4000).read(np.arange(2000, 2000 + count)).images
+    )
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 64), (36, 20)])
@@ -42,7 +45,9 @@ def test_frozen_in_fp32(codec: KLCodec) -> None:
 
 
 def test_latents_are_normalised(codec: KLCodec) -> None:
-    latents = torch.cat([codec.encode(to_unit(pictures(domain, 32, 200))) for domain in ("synthetic", "real")])
+    latents = torch.cat(
+        [codec.encode(to_unit(pictures(domain, 32, 200))) for domain in ("synthetic", "real")]
+    )
     assert latents.mean((0, 2, 3)).abs().max() < 0.15
     assert (latents.std((0, 2, 3)) - 1).abs().max() < 0.15
 
@@ -63,7 +68,9 @@ def test_a_row_does_not_depend_on_its_batch(codec: KLCodec) -> None:
 
 
 def test_parts_that_fit_the_processors_cache_change_nothing(codec: KLCodec) -> None:
-    pixels = to_unit(torch.from_numpy(WorldSource("validation", "real", 32, 200).read(np.arange(200)).images))
+    pixels = to_unit(
+        torch.from_numpy(WorldSource("validation", "real", 32, 200).read(np.arange(200)).images)
+    )
     with torch.no_grad():
         whole = codec.normalised(codec.posterior(pixels)[0])
         assert torch.allclose(codec.encode(pixels), whole, rtol=0, atol=5e-6)
@@ -72,10 +79,14 @@ def test_parts_that_fit_the_processors_cache_change_nothing(codec: KLCodec) -> N
 
 @pytest.mark.parametrize("side", [64, 128])
 def test_larger_pictures_come_back_about_as_well(codec: KLCodec, side: int) -> None:
-    """Its norms see the whole picture, so this is no matter of course. Larger pictures are smoother and ought to come back
-    better, as they did before group norms; they do not (docs/decisions/0027), and may get no worse than this."""
+    """Its norms see the whole picture, so this is no matter of course. Larger pictures are smoother
+    and ought to come back better, as they did before group norms; they do not
+    (docs/decisions/0027), and may get no worse than this."""
     small, large = (pictures("real", size, 16) for size in (32, side))
-    found = [psnr(to_bytes(codec.decode(codec.encode(to_unit(images)))), images) for images in (small, large)]
+    found = [
+        psnr(to_bytes(codec.decode(codec.encode(to_unit(images)))), images)
+        for images in (small, large)
+    ]
     assert found[1] > found[0] - 1.5  # dB; 32.3, 32.6 and 31.8 were measured at 32, 64 and 128
 
 
@@ -88,7 +99,9 @@ def test_identity_is_the_identity() -> None:
 def test_bytes_survive_the_way_to_floats_and_back() -> None:
     images = torch.arange(256, dtype=torch.uint8).repeat(3).reshape(1, 3, 16, 16)
     assert torch.equal(to_bytes(to_unit(images)), images)
-    torch.testing.assert_close(to_unit(images), to_unit(images.float() / 255, span=(0, 1)), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        to_unit(images), to_unit(images.float() / 255, span=(0, 1)), atol=1e-6, rtol=0
+    )
 
 
 def test_floats_must_declare_their_range() -> None:
@@ -98,7 +111,9 @@ def test_floats_must_declare_their_range() -> None:
 
 def test_resize_is_antialiased() -> None:
     """A checkerboard of single pixels must become grey, not black or white."""
-    board = ((torch.arange(64)[:, None] + torch.arange(64)) % 2).float().expand(1, 3, 64, 64) * 2 - 1
+    board = ((torch.arange(64)[:, None] + torch.arange(64)) % 2).float().expand(
+        1, 3, 64, 64
+    ) * 2 - 1
     assert to_side(board, 32)[..., 4:-4, 4:-4].abs().max() < 0.2
     same = torch.rand(1, 3, 32, 32)
     assert to_side(same, 32) is same

@@ -1,4 +1,5 @@
-"""The text encoder: padding never matters, the empty prompt is one token, unknown words are said, quality holds."""
+"""The text encoder: padding never matters, the empty prompt is one token, unknown words are said,
+quality holds."""
 
 from types import SimpleNamespace
 
@@ -18,7 +19,11 @@ def text() -> WorldText:
     return load_text()
 
 
-PROMPTS = ["a red circle", "", "There is a small striped blue star in the top left corner. The background is plain grey."]
+PROMPTS = [
+    "a red circle",
+    "",
+    "There is a small striped blue star in the top left corner. The background is plain grey.",
+]
 
 
 def test_shapes_and_mask(text: WorldText) -> None:
@@ -53,7 +58,9 @@ def test_the_vocabulary_is_the_worlds(text: WorldText) -> None:
         for style in ("long", "medium", "short")
         for line in captions(scenes("validation", np.arange(100)), style).texts
     ]
-    assert all(UNKNOWN not in text.tokenizer.ids(line) for line in told) and not text.tokenizer.unknown
+    assert (
+        all(UNKNOWN not in text.tokenizer.ids(line) for line in told) and not text.tokenizer.unknown
+    )
 
 
 def test_the_empty_prompt_is_one_token() -> None:
@@ -62,10 +69,14 @@ def test_the_empty_prompt_is_one_token() -> None:
 
 def test_unknown_words_are_reported() -> None:
     tokenizer = Tokenizer(WORDS)
-    ids = tokenizer.ids("a red zebra, a zebra")  # warnings are errors here: people are told in words
+    # warnings are errors here: people are told in words
+    ids = tokenizer.ids("a red zebra, a zebra")
     assert ids.count(UNKNOWN) == 2 and tokenizer.unknown == {"zebra": 2}
     (told,) = misread(SimpleNamespace(tokenizer=tokenizer))
-    assert told == "words the text encoder does not know, read as 'unknown': zebra (its words: docs/pictures.md)"
+    assert (
+        told == "words the text encoder does not know, read as 'unknown': zebra (its words:"
+        " docs/pictures.md)"
+    )
     (told,) = misread(SimpleNamespace(over={1, 2, 3}, lost="red", longest=8))
     assert told == "3 prompts are longer than 8 tokens: the rest was cut, of the first 'red'"
     (told,) = misread(SimpleNamespace(over={1}, lost="", longest=8))
@@ -85,13 +96,15 @@ def test_bad_prompts_are_refused(text: WorldText) -> None:
 
 
 def test_a_token_knows_its_object(text: WorldText) -> None:
-    """The same word means another object when its neighbours differ: 'circle' must not read the same."""
+    """The same word means another object when its neighbours differ: 'circle' must not read the
+    same."""
     swapped = text.encode(["a red circle and a blue star", "a blue circle and a red star"])[0]
     assert (swapped[0, 3] - swapped[1, 3]).norm() > 0.3 * swapped[0, 3].norm()
 
 
 def test_attributes_can_be_read_from_single_tokens(text: WorldText) -> None:
-    """Re-measured on few captions: a probe with less to learn from may be somewhat below the card, never far."""
+    """Re-measured on few captions: a probe with less to learn from may be somewhat below the card,
+    never far."""
     measured = measure_text(text, 300)
     found, promised = measured["long"], card("text")["quality"]["long"]
     for name, value in promised.items():

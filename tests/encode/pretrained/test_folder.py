@@ -1,4 +1,5 @@
-"""Finding, hashing and describing a folder: no torch, no network, and every refusal says where it looked."""
+"""Finding, hashing and describing a folder: no torch, no network, and every refusal says where it
+looked."""
 
 import hashlib
 import json
@@ -37,10 +38,14 @@ def test_sizes_come_from_the_config(vae):
 
 
 def test_flux2_may_be_asked_for_folded(vae):
-    (vae / "config.json").write_text(json.dumps({**KL, "_class_name": "AutoencoderKLFlux2", "latent_channels": 32}))
+    (vae / "config.json").write_text(
+        json.dumps({**KL, "_class_name": "AutoencoderKLFlux2", "latent_channels": 32})
+    )
     assert FolderCodec(path=str(vae)).channels == 32
     assert FolderCodec(path=str(vae), stride=16).channels == 128
-    with pytest.raises(BadInput, match="stride 32, but .* stride 8 and 32 channels or stride 16 and 128 channels"):
+    with pytest.raises(
+        BadInput, match="stride 32, but .* stride 8 and 32 channels or stride 16 and 128 channels"
+    ):
         FolderCodec(path=str(vae), stride=32)
 
 
@@ -70,16 +75,22 @@ def test_a_missing_folder_or_file_says_where_it_looked(vae, tmp_path):
     with pytest.raises(BadInput, match=f"no folder at {tmp_path}/none"):
         FolderCodec(path=str(tmp_path / "none"))
     (tmp_path / "bare").mkdir()
-    with pytest.raises(BadInput, match=f"looked at {tmp_path}/bare/config.json, {tmp_path}/bare/vae/config.json"):
+    with pytest.raises(
+        BadInput, match=f"looked at {tmp_path}/bare/config.json, {tmp_path}/bare/vae/config.json"
+    ):
         FolderCodec(path=str(tmp_path / "bare"))
     (vae / "diffusion_pytorch_model.safetensors").unlink()
-    with pytest.raises(BadInput, match="no weights in .*: looked for diffusion_pytorch_model.safetensors, "):
+    with pytest.raises(
+        BadInput, match="no weights in .*: looked for diffusion_pytorch_model.safetensors, "
+    ):
         FolderCodec(path=str(vae)).hashes()
 
 
 def test_pickles_are_refused(vae):
     (vae / "diffusion_pytorch_model.safetensors").rename(vae / "diffusion_pytorch_model.bin")
-    with pytest.raises(BadInput, match="only pickled weights: diffusion_pytorch_model.bin(.|\n)*can run code"):
+    with pytest.raises(
+        BadInput, match="only pickled weights: diffusion_pytorch_model.bin(.|\n)*can run code"
+    ):
         FolderCodec(path=str(vae)).hashes()
 
 
@@ -105,14 +116,21 @@ def test_a_run_can_be_read_after_its_folder_has_gone(vae):
 def test_config_and_tokenizer_are_part_of_the_hash(tmp_path, tiny):
     text = tmp_path / "text"
     text.mkdir()
-    (text / "config.json").write_text(json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96}))
+    (text / "config.json").write_text(
+        json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96})
+    )
     (text / "tokenizer.json").write_text("{}")
     save_file({"a": np.zeros(3, np.float32)}, text / "model.safetensors")
     run = tiny("spark", f"encode.text=pretrained_text(path='{text}')")
-    keys = {key(run, 0), key(tiny("spark", f"encode.text=pretrained_text(path='{text}', max_tokens=64)"), 0)}
+    keys = {
+        key(run, 0),
+        key(tiny("spark", f"encode.text=pretrained_text(path='{text}', max_tokens=64)"), 0),
+    }
     (text / "tokenizer.json").write_text('{"other": 1}')
     keys.add(key(run, 0))
-    (text / "config.json").write_text(json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96, "eps": 1}))
+    (text / "config.json").write_text(
+        json.dumps({"architectures": ["T5EncoderModel"], "d_model": 96, "eps": 1})
+    )
     keys.add(key(run, 0))
     assert len(keys) == 4
     assert FolderText(path=str(text)).width == 96
@@ -130,7 +148,8 @@ def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
     real = hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda *given: read.append(1) or real(*given))
     assert noted_hashes.file_hash(file) == found and not read
-    assert noted_hashes.file_hash(file, fresh=True) == found and read  # what is loaded is hashed anew
+    # what is loaded is hashed anew
+    assert noted_hashes.file_hash(file, fresh=True) == found and read
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
@@ -148,9 +167,10 @@ def test_a_large_file_is_hashed_once(vae, monkeypatch, tmp_path):
 def test_a_phrase_with_a_folder_brings_no_torch(vae):
     """Reading a phrase and its key stays quick."""
     code = (
-        "import sys; from fulcrum import phrase; from fulcrum.spec.edit import key;"
-        f"key(phrase('pocket', \"encode.codec=pretrained_codec(path='{vae}')\", 'data.size=32', 'model.patch=1'), 0);"
-        "sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)"
+        "import sys; from fulcrum import phrase; from fulcrum.spec.edit import"
+        f" key;key(phrase('pocket', \"encode.codec=pretrained_codec(path='{vae}')\","
+        " 'data.size=32', 'model.patch=1'), 0);sys.exit('torch' in sys.modules or 'diffusers' in"
+        " sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -181,9 +201,18 @@ def test_only_hub_ids_ask_the_hub(vae, tmp_path, monkeypatch):
     assert FolderCodec(path="hub:some/model@v2").channels == 16
     assert asked == [("some/model", "v2", True), ("some/model", "v2", False)]
     asked.clear()
-    FolderCodec(path="hub:some/model", stride=8, channels=16)  # reading a whole description asks nobody
+    # reading a whole description asks nobody
+    FolderCodec(path="hub:some/model", stride=8, channels=16)
     assert asked == [("some/model", None, True)]
-    for path in ("./some/model", "/some/model", "~/some/model", "http://some/model", "hub:model", "hub:../a/b", "some"):
+    for path in (
+        "./some/model",
+        "/some/model",
+        "~/some/model",
+        "http://some/model",
+        "hub:model",
+        "hub:../a/b",
+        "some",
+    ):
         asked.clear()
         with pytest.raises(BadInput, match="no folder at"):
             FolderCodec(path=path)

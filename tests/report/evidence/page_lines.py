@@ -18,5 +18,10 @@ def note_of(page, words):
 
 
 def plain(line):
-    """As a reader sees it: without backslashes and the pages behind names, and with plain spaces."""
-    return re.sub(r"\[([^\[\]]*)\]\(\.\./levers/\w+\.md\)", r"\1", line).replace("\\", "").replace("\u00a0", " ")
+    """As a reader sees it: without backslashes and the pages behind names, and with plain
+    spaces."""
+    return (
+        re.sub(r"\[([^\[\]]*)\]\(\.\./levers/\w+\.md\)", r"\1", line)
+        .replace("\\", "")
+        .replace("\u00a0", " ")
+    )

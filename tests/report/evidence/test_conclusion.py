@@ -1,4 +1,5 @@
-"""The conclusion in three sentences: whom it names, whom it leaves out, and its place in the README."""
+"""The conclusion in three sentences: whom it names, whom it leaves out, and its place in the
+README."""
 
 import runpy
 from pathlib import Path
@@ -22,7 +23,9 @@ def studies():
 
 def test_the_conclusion_has_three_sentences_with_their_pairs(studies):
     moved, claims, still_open = conclusion.conclusion(studies)
-    assert moved.startswith("Of 13 training decisions, changed one at a time on spark over 8 to 16 paired seeds (")
+    assert moved.startswith(
+        "Of 13 training decisions, changed one at a time on spark over 8 to 16 paired seeds ("
+    )
     assert (
         "at equal images Muon (+0.124 [+0.112, +0.136], 8 pairs, 1.29× the time)" in moved
         and "Short captions (−0.690 [" in moved
@@ -34,10 +37,15 @@ def test_the_conclusion_has_three_sentences_with_their_pairs(studies):
 
 def test_an_arm_that_is_judged_by_other_prompts_is_named_in_no_conclusion():
     made = study((Row("muon", 0.1), Row("short_captions(prompts=matched)", -0.3, label="Matched")))
-    assert "Matched (" in conclusion.conclusion({"replication": StudyResult.model_validate(made)})[0]
+    assert (
+        "Matched (" in conclusion.conclusion({"replication": StudyResult.model_validate(made)})[0]
+    )
     made["arms"][2]["diff"] = [{"path": "sample.prompts.style", "before": "long", "after": "short"}]
     studies = {"replication": StudyResult.model_validate(made)}
-    assert "Matched" not in conclusion.conclusion(studies)[0] and "no decision" not in conclusion.conclusion(studies)[0]
+    assert (
+        "Matched" not in conclusion.conclusion(studies)[0]
+        and "no decision" not in conclusion.conclusion(studies)[0]
+    )
     page = str(files(studies)["README.md"])
     assert "| [Matched](../levers/short_captions.md) | spark, judged by other prompts |" in page
 
@@ -45,13 +53,21 @@ def test_an_arm_that_is_judged_by_other_prompts_is_named_in_no_conclusion():
 def test_a_decision_in_other_circumstances_says_so_and_is_named_in_no_conclusion():
     made = study((Row("caption_filter", 0.3, label="Caption filter"),))
     made["plan"]["settings"] = ["data.source.mislabelled=0.2"]
-    studies = {"replication": result((Row("muon", 0.1),)), "replication_mislabels": StudyResult.model_validate(made)}
-    assert "Muon (" in conclusion.conclusion(studies)[0] and "filter" not in conclusion.conclusion(studies)[0]
+    studies = {
+        "replication": result((Row("muon", 0.1),)),
+        "replication_mislabels": StudyResult.model_validate(made),
+    }
+    assert (
+        "Muon (" in conclusion.conclusion(studies)[0]
+        and "filter" not in conclusion.conclusion(studies)[0]
+    )
     page = str(files(studies)["README.md"])
     assert "| [Caption filter](../levers/caption_filter.md) | spark with mislabelled=0.2 |" in page
     made["arms"][1]["diff"] = [{"path": "data.source.mislabelled", "before": "0.2", "after": "0.0"}]
     studies["replication_mislabels"] = StudyResult.model_validate(made)
-    assert "filter" not in conclusion.conclusion(studies)[0], "what it is held against is still no plain recipe"
+    assert "filter" not in conclusion.conclusion(studies)[0], (
+        "what it is held against is still no plain recipe"
+    )
 
 
 def test_a_decision_with_rates_of_its_own_is_counted_and_named_once():
@@ -61,13 +77,19 @@ def test_a_decision_with_rates_of_its_own_is_counted_and_named_once():
     for arm in made["arms"]:
         for cell in arm["cells"]:
             cell["key"] = f"searched-{cell['key']}"
-    both = {"replication": result((Row("muon", 0.12), Row("repa", 0.05), Row("ema", 0.0, 0.005, "tie")))}
+    both = {
+        "replication": result((Row("muon", 0.12), Row("repa", 0.05), Row("ema", 0.0, 0.005, "tie")))
+    }
     both["replication_rates"] = StudyResult.model_validate(made)
     moved, _, still_open = conclusion.conclusion(both)
     assert moved.startswith("Of 3 training decisions") and "1 of the 3" in still_open
-    assert "Muon (+0.120" in moved and "Repa (" in moved and "own rates" not in moved, "at the rate of all others"
+    assert "Muon (+0.120" in moved and "Repa (" in moved and "own rates" not in moved, (
+        "at the rate of all others"
+    )
     assert str(files(both)["README.md"]).count("| [Muon]") == 1
-    assert "own rates is better: attribute accuracy +0.100" in str(files(both)["README.md"]), "in the answer"
+    assert "own rates is better: attribute accuracy +0.100" in str(files(both)["README.md"]), (
+        "in the answer"
+    )
     assert "3 training decisions" in str(files(both)["ranking.svg"])
 
 
@@ -75,7 +97,11 @@ def test_the_opening_goes_between_its_marks_and_nowhere_else(studies):
     text = conclusion.opening(studies, "docs/evidence")
     readme = f"# Project\n\n{conclusion.BEGIN}\nold\n{conclusion.END}\n\nrest\n"
     made = conclusion.replaced(readme, text)
-    assert made.startswith("# Project\n\n<!-- evidence") and made.endswith("-->\n\nrest\n") and "old" not in made
+    assert (
+        made.startswith("# Project\n\n<!-- evidence")
+        and made.endswith("-->\n\nrest\n")
+        and "old" not in made
+    )
     assert 'src="docs/evidence/ranking.svg"' in made and conclusion.replaced(made, text) == made
     with pytest.raises(BadInput, match="expected one"):
         conclusion.replaced("# no marks", text)

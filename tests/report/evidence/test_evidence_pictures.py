@@ -1,4 +1,5 @@
-"""The pictures of the evidence page: the ranking drawn, a sheet of samples for each study, and their prompts."""
+"""The pictures of the evidence page: the ranking drawn, a sheet of samples for each study, and
+their prompts."""
 
 import io
 import runpy
@@ -35,7 +36,9 @@ def test_a_long_name_stands_in_two_lines_and_is_whole():
     rows = table({"replication": StudyResult.model_validate(made)})
     for layout in (forest_figure.WIDE, forest_figure.NARROW):
         root = ElementTree.fromstring(forest_figure.forest(rows, layout=layout))
-        small = [text.text for text in root.findall(".//{*}text") if "small" in text.get("class", "")]
+        small = [
+            text.text for text in root.findall(".//{*}text") if "small" in text.get("class", "")
+        ]
         assert " ".join(small) == "Caption filter (drop=0.2), with mislabelled=0.2"
 
 
@@ -50,7 +53,11 @@ def test_what_was_held_against_something_else_is_drawn_below_a_line():
     made = result((Row("repa", 0.04), Row("codec on repa", 0.02, against="repa")))
     studies = {"replication": result(), "replication_bases": made}
     text = forest_figure.forest(table(studies), beside(studies))
-    assert text.index(">Short captions<") < text.index(">Held against another baseline") < text.index(">Codec on repa<")
+    assert (
+        text.index(">Short captions<")
+        < text.index(">Held against another baseline")
+        < text.index(">Codec on repa<")
+    )
 
 
 def test_a_long_label_of_a_sheet_is_not_cut():
@@ -63,7 +70,9 @@ def test_a_long_label_of_a_sheet_is_not_cut():
     assert arm_sheet._wrapped("Muon", small) == ["Muon"]
     assert len(arm_sheet._wrapped("word " * 90, small)) == arm_sheet.MOST_LINES
     settings = arm_sheet._wrapped("Repa(until=0.25,teacher=supervised,layer=8,weight=0.5)", small)
-    assert max(map(small.getlength, settings)) <= arm_sheet.LABEL - arm_sheet.GAP, "no label runs over the pictures"
+    assert max(map(small.getlength, settings)) <= arm_sheet.LABEL - arm_sheet.GAP, (
+        "no label runs over the pictures"
+    )
     assert arm_sheet.LINE * (arm_sheet.MOST_LINES + 1) <= arm_sheet.CELL + arm_sheet.GAP
 
 
@@ -84,7 +93,9 @@ def test_sheets_have_a_row_for_each_arm_and_keep_pixels_sharp():
 
 def test_pictures_that_another_sheet_shows_are_not_shown_again():
     """Another judge looks at the same pictures."""
-    assert "skeptic_judge.png" not in files({"replication": result(), "skeptic_judge": result(TABLE[:2])})
+    assert "skeptic_judge.png" not in files(
+        {"replication": result(), "skeptic_judge": result(TABLE[:2])}
+    )
     assert "skeptic_judge.png" in files({"skeptic_judge": result(TABLE[:2])})
 
 
@@ -102,7 +113,10 @@ def test_prompts_that_all_sheets_share_are_told_once():
     other["grids"]["prompts"] = ["a boat", "a house"]
     for row in other["grids"]["arms"]:
         row["images"] = [FAKE["SMALL"]["picture"](number, 0.2, 0) for number in (1, 0)]
-    alike = {"replication": result(TABLE[:2]), "replication_pocket": result(TABLE[:1], baseline="pocket")}
+    alike = {
+        "replication": result(TABLE[:2]),
+        "replication_pocket": result(TABLE[:1], baseline="pocket"),
+    }
     page = str(files(alike)["README.md"])
     assert page.count("<summary>The prompts") == 1 and "<summary>Its prompts" not in page
     page = str(files(alike | {"late": StudyResult.model_validate(other)})["README.md"])
