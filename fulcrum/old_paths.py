@@ -21,6 +21,7 @@ FORMER_PATHS = {
     "fulcrum.data.world.render": "fulcrum.data.world.scene",
     "fulcrum.encode.fillers": "fulcrum.networks.fillers",
     "fulcrum.flow.fillers": "fulcrum.training.flow.fillers",
+    "fulcrum.flow.noise": "fulcrum.training.flow.noise",
     "fulcrum.loss.fillers": "fulcrum.training.loss.fillers",
     "fulcrum.measure.metric": "fulcrum.measure.metrics.base",
     "fulcrum.measure.own": "fulcrum.measure.user_metrics",

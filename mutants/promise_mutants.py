@@ -114,7 +114,7 @@ ATOMIC, LOOP, SESSION = (
     "fulcrum/training/session.py",
 )
 RESUME = "fulcrum/training/saver.py"
-SAVED, STATISTICS = "fulcrum/training/checkpoint.py", "fulcrum/study/judge/statistics"
+SAVED, STATISTICS = "fulcrum/training/checkpoint.py", "fulcrum/judge/statistics.py"
 RESUMED = "tests/train/test_session.py::test_a_killed_run_resumes_to_the_same_weights"
 
 PROMISES = (
@@ -136,7 +136,7 @@ PROMISES = (
     PromiseMutant(
         "noise comes from a generator that no checkpoint holds",
         "fulcrum/training/flow/noise.py",
-        'keyed_noise.normal(self.seed, "eps", index, self.shape, place) * self.noise_scale',
+        'normal(self.seed, "eps", index, self.shape, place) * self.noise_scale',
         '__import__("torch").randn(len(index), *self.shape) * self.noise_scale',
         RESUMED,
     ),
@@ -584,28 +584,28 @@ PROMISES = (
     # What is said of a study
     PromiseMutant(
         "pairs are not of one seed",
-        f"{STATISTICS}/effect.py",
+        STATISTICS,
         "    after = np.array([arm[seed] for seed in paired], dtype=np.float64)\n",
         "    after = np.array(sorted(arm[seed] for seed in paired), dtype=np.float64)\n",
         "tests/study/test_effect.py",
     ),
     PromiseMutant(
         "the family of arms is not corrected",
-        f"{STATISTICS}/rank.py",
+        STATISTICS,
         "    rivals = np.maximum.accumulate(reached[..., ::-1], axis=-1)[..., ::-1]",
         "    rivals = reached",
         "tests/study/test_rank.py::test_equals_the_definition",
     ),
     PromiseMutant(
         "a verdict does not ask for the interval",
-        f"{STATISTICS}/verdict.py",
+        STATISTICS,
         "    if p_adjusted <= alpha and (effect.low > 0.0 or effect.high < 0.0):\n",
         "    if p_adjusted <= alpha:\n",
         "tests/study/test_verdict.py",
     ),
     PromiseMutant(
         "survivors of failed seeds make an arm better",
-        f"{STATISTICS}/verdict.py",
+        STATISTICS,
         '        return "inconclusive" if effect.failed else "better"\n',
         '        return "better"\n',
         "tests/study/test_verdict.py::test_survivors_alone_speak_only_against_an_arm",

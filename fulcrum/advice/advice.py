@@ -31,6 +31,7 @@ from fulcrum.advice.effect_pool import (
     updated,
 )
 from fulcrum.files.atomic import write_new
+from fulcrum.files.paths import require_free
 from fulcrum.judge.card import METRICS
 from fulcrum.judge.statistics import pairs_needed
 from fulcrum.levers.folder_lever import FromFolder
@@ -47,18 +48,6 @@ from fulcrum.studies.runner import room
 # --------------------------------------------------------------------------------------------------
 # Where a plan may be written: asked before anything that takes time, so it imports nothing that
 # does.
-
-
-def require_free(path: Path) -> None:
-    """Refuse a name that is taken, or a folder that is not there."""
-    if path.exists() or path.is_symlink():
-        raise BadInput(
-            f"{path} is there already, and a plan is never overwritten", "choose another name"
-        )
-    if not path.parent.is_dir():
-        raise BadInput(
-            f"there is no folder {path.parent}", "make it first, or choose another place"
-        )
 
 
 # --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fulcrum.cli.options import OUT, Files, Json, Out, Set, catalogue, emit
+from fulcrum.files.paths import require_free
 from fulcrum.spec.errors import BadInput
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ def advise_command(
     claimed only, nobody knows (docs/advice.md).
     """
     if to is not None:
-        from fulcrum.advice.advice import require_free
-
         require_free(to)  # before anything that takes time
     known, hashes = catalogue(levers)
     if measured is not None and not measured.is_file():

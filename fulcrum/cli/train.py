@@ -38,8 +38,7 @@ from fulcrum.cli.sample import prompt_lines
 from fulcrum.files.paths import at_home
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.flops import amount
-from fulcrum.spec.speed import GPUS
-from fulcrum.training.estimate import hours_in_words, money
+from fulcrum.spec.speed import GPUS, hours_in_words, money
 
 if TYPE_CHECKING:
     from fulcrum.spec.edit import Change

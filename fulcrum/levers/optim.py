@@ -9,7 +9,7 @@ from fulcrum.spec.flops import bytes_per_parameter, learned_matrices, newton_sch
 from fulcrum.spec.run import RunSpec
 from fulcrum.training.fillers import EMA, NoAverage
 from fulcrum.training.optim.fillers import AdamWRule, MuonRule
-from fulcrum.training.optim.optimizers import rates
+from fulcrum.training.optim.schedule import rates
 
 # --------------------------------------------------------------------------------------------------
 # EMA: pictures are drawn with a moving average of the weights.

@@ -14,7 +14,7 @@ from fulcrum.spec.record import Count, Fraction, Part, Within
 from fulcrum.spec.run import RATE, RunSpec
 from fulcrum.spec.slots import SourceFiller
 from fulcrum.training.flow.fillers import ShiftedTimes
-from fulcrum.training.optim.optimizers import rates
+from fulcrum.training.optim.schedule import rates
 
 # --------------------------------------------------------------------------------------------------
 # What levers with a late stage share: a learning rate of the stage's own, and in words what rate it

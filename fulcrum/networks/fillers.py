@@ -9,6 +9,7 @@ from pydantic import model_validator
 from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import Count, Factor, Fraction, Width
+from fulcrum.spec.slots import Need, Normal
 
 if TYPE_CHECKING:
     from fulcrum.networks.codec import IdentityCodec, KLCodec, TunedCodec
@@ -88,10 +89,8 @@ class TunedKL(KL):
     lr_ratio: Factor = 0.03  # of the codec's learning rate to the run's
     sampled: bool = False  # is the denoiser shown a sample of the posterior, or its mean?
 
-    def draws(self) -> dict[str, Any]:
+    def draws(self) -> dict[str, Need]:
         """Random numbers that it needs in training, by name."""
-        from fulcrum.training.flow.noise import Normal
-
         return {"noise": Normal()}  # of a sample, in the latent's shape
 
     def build(self, ctx: Any) -> "TunedCodec":

@@ -2,7 +2,7 @@
 from these."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Builds, Filler, Width
@@ -23,7 +23,52 @@ if TYPE_CHECKING:
     from fulcrum.training.optim.optimizers import Rule
 
 
-# ruff: noqa: F401  (the protocols stand in quotes, where only a type checker reads them: no torch in here)
+# ruff: noqa: F401  (the protocols are in quotes, where only a type checker reads them)
+
+
+# --------------------------------------------------------------------------------------------------
+# Random numbers that a filler declares, per image of a step: `fulcrum.training.flow.noise` makes
+# them, keyed by (seed, purpose, image index).
+
+
+class Uniform(NamedTuple):
+    """n uniform numbers."""
+
+    n: int = 1
+
+
+class Subset(NamedTuple):
+    """`kept` of n positions."""
+
+    n: int
+    kept: int
+
+
+class GroupedSubset(NamedTuple):
+    """`kept` of the four positions of every 2 x 2 group of a grid."""
+
+    rows: int
+    columns: int
+    kept: int
+
+
+class Chance(NamedTuple):
+    """Yes with probability p."""
+
+    p: float
+
+
+class Normal(NamedTuple):
+    """Standard normal numbers in a shape; an empty shape means that of the run's latent."""
+
+    shape: tuple[int, ...] = ()
+
+
+Need = Uniform | Subset | GroupedSubset | Chance | Normal
+
+
+# --------------------------------------------------------------------------------------------------
+# The base records, one for each slot.
 
 
 class SourceFiller(Filler, Builds["Source"]):
@@ -127,7 +172,7 @@ class RouteFiller(Filler, Builds["Route"]):
         """That it adds to a model of this width; for costs."""
         return 0
 
-    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
+    def draws(self, grid: tuple[int, int]) -> dict[str, Need]:
         """Random numbers that it needs in training, for tokens on a grid of (rows, columns):
         `keep`, `drop_path`."""
         return {}

@@ -250,3 +250,13 @@ def _seeing(parts: dict[str, float | None]) -> float:
 
 def _terms(run: RunSpec) -> list[object]:
     return list({term.name: term for phase in phases(run) for term in phase.run.terms}.values())
+
+
+def hours_in_words(hours: float) -> str:
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:.1f} days"
+
+
+def money(dollars: float) -> str:
+    return f"{dollars:,.2f} $" if dollars < 10 else f"{dollars:,.0f} $"

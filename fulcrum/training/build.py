@@ -30,7 +30,8 @@ from fulcrum.training.model.transformer import (
     compile_blocks,
     recompute_blocks,
 )
-from fulcrum.training.optim.optimizers import Rule, Schedule, schedule_of
+from fulcrum.training.optim.optimizers import Rule
+from fulcrum.training.optim.schedule import Schedule, schedule_of
 from fulcrum.training.step import Step, stem_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from fulcrum.spec.memory import (
     term_parameters,
 )
 from fulcrum.spec.run import RunSpec, System
-from fulcrum.spec.speed import NODE, SHARE, Machine, step_time
+from fulcrum.spec.speed import NODE, SHARE, Machine, hours_in_words, money, step_time
 from fulcrum.spec.stage import phases
 from fulcrum.training.build import Context, backbone_of
 from fulcrum.training.cost_record import count_training
@@ -435,16 +435,6 @@ def pass_words(costs: dict[str, Any]) -> str:
         "full": ", all blocks recomputed",
     }
     return rows + again[costs["recompute"]]
-
-
-def hours_in_words(hours: float) -> str:
-    if hours < 1:
-        return f"{60 * hours:.0f} min"
-    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:.1f} days"
-
-
-def money(dollars: float) -> str:
-    return f"{dollars:,.2f} $" if dollars < 10 else f"{dollars:,.0f} $"
 
 
 # --------------------------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ from fulcrum.networks.protocols import Codec, TextEncoder
 from fulcrum.networks.teacher import OnGrid
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.slots import Normal
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.training.dist.machine import moved, settled
-from fulcrum.training.flow.noise import Draw, DrawPlace, Draws, Normal
+from fulcrum.training.flow.noise import Draw, DrawPlace, Draws
 
 # --------------------------------------------------------------------------------------------------
 # The feed: batch and draw of any stretch of a run, as a pure function of the position.

@@ -21,6 +21,7 @@ from fulcrum.training.build import Built, Context, build
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow import noise as keyed_noise
 from fulcrum.training.flow.flow import Predict
+from fulcrum.training.flow.noise import make
 from fulcrum.training.flow.sampling import SOLVERS, Denoise, Path
 from fulcrum.training.model.fast_drawing import FrozenBackbone, FrozenRunner
 from fulcrum.training.model.transformer import Backbone, ReadText
@@ -277,7 +278,7 @@ class Painter:
         all."""
         rows, columns = (side // self.run.model.patch for side in self.cells)
         need = route_of(self.run).draws((rows, columns)).get("keep")
-        return None if need is None else moved(need.make(seed, "sample keep", index), self.device)
+        return None if need is None else moved(make(need, seed, "sample keep", index), self.device)
 
     def pictures(
         self,

@@ -13,6 +13,7 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.levers.catalog import files_of, with_files
+from fulcrum.old_paths import FORMER_PATHS
 from fulcrum.spec.phrase import parse
 from tests import fake_emoji
 
@@ -164,7 +165,7 @@ def test_a_recipe_is_a_value_its_file_is_not_in_the_key():
 
 
 def test_the_plug_in_uses_public_modules_only():
-    """Those that docs/decisions/0020-public-api.md names."""
+    """Those that docs/decisions/0020-public-api.md names, or their former paths."""
     page = (ROOT / "docs" / "decisions" / "0020-public-api.md").read_text()
     public = set(re.findall(r"`(fulcrum[\w.]*)`", page))
     used = {}
@@ -179,4 +180,5 @@ def test_the_plug_in_uses_public_modules_only():
                 used.update(
                     {name: path.name for name in names if name and name.split(".")[0] == "fulcrum"}
                 )
-    assert used and {name: file for name, file in used.items() if name not in public} == {}
+    today = {FORMER_PATHS.get(name, name): file for name, file in used.items()}
+    assert used and {name: file for name, file in today.items() if name not in public} == {}

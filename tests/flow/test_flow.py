@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 
+from fulcrum.spec.slots import Subset, Uniform
 from fulcrum.training.flow import flow as path
 from fulcrum.training.flow import noise as keyed_noise
 from fulcrum.training.flow.flow import (
@@ -13,7 +14,7 @@ from fulcrum.training.flow.flow import (
     LogitNormalTime,
     VelocityPrediction,
 )
-from fulcrum.training.flow.noise import Draws, Subset, Uniform
+from fulcrum.training.flow.noise import Draws
 from fulcrum.training.flow.sampling import ClassifierFree, ListeningDenoiser, euler, grid, midpoint
 
 

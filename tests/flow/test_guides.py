@@ -9,10 +9,11 @@ import torch
 
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.slots import Chance
 from fulcrum.training.build import build
 from fulcrum.training.feed import Feed
 from fulcrum.training.flow.fillers import Velocity, XPrediction
-from fulcrum.training.flow.noise import Chance, Draws
+from fulcrum.training.flow.noise import Draws
 from fulcrum.training.flow.sampling import (
     ClassifierFree,
     ListeningDenoiser,

@@ -17,7 +17,7 @@ from fulcrum.training.build import assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
 from fulcrum.training.loop import after, train
-from fulcrum.training.optim.optimizers import rates
+from fulcrum.training.optim.schedule import rates
 
 LATE = {  # lever -> its stage's first step of ten, and its setting of the rate
     "sft_stage": (9, "rate"),

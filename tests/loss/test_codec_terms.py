@@ -5,8 +5,9 @@ import torch
 
 from fulcrum.networks.batch import Batch
 from fulcrum.networks.codec import TunedCodec
+from fulcrum.spec.slots import Normal
 from fulcrum.training.feed import needs
-from fulcrum.training.flow.noise import Draw, Draws, Normal
+from fulcrum.training.flow.noise import Draw, Draws
 from fulcrum.training.loss.codec_terms import LatentAlignmentTerm, ReconstructionTerm
 from fulcrum.training.loss.fillers import CodecAlignment
 from fulcrum.training.loss.terms import Coded, Losses, View

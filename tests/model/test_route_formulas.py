@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.flow.noise import GroupedSubset, grouped_subset
+from fulcrum.spec.slots import GroupedSubset
+from fulcrum.training.flow.noise import grouped_subset, make
 from fulcrum.training.model.fillers import Carry, DropAndFuse
 from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
 
@@ -162,7 +163,7 @@ def test_every_group_keeps_its_share(rows, columns, kept):
         assert "keep" not in needs
     else:
         assert needs["keep"] == GroupedSubset(rows, columns, kept)
-        assert torch.equal(needs["keep"].make(3, "keep", index), keep)
+        assert torch.equal(make(needs["keep"], 3, "keep", index), keep)
     if rows == columns:
         assert route.kept(rows * columns) == keep.shape[1]
 

@@ -6,7 +6,7 @@ from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.stage import OwnRate, at_rate, phases
-from fulcrum.training.optim.optimizers import Schedule, rates
+from fulcrum.training.optim.schedule import Schedule, rates
 
 
 def test_warm_up_plateau_decay() -> None:

@@ -21,7 +21,7 @@ class Smooth(slots.TermFiller):
     weight: float = 0.1
 
     def draws(self):
-        from fulcrum.training.flow.noise import Uniform
+        from fulcrum.spec.slots import Uniform
         return {"u": Uniform(1)}
 
     def build(self, ctx: Any) -> Any:

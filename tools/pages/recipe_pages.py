@@ -12,9 +12,9 @@ from fulcrum.spec.flops import amount, parameters, step_memory
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.speed import NODE, read_machine
+from fulcrum.spec.speed import NODE, hours_in_words, money, read_machine
 from fulcrum.training.cost_record import count_training
-from fulcrum.training.estimate import estimate, hours_in_words, money, pass_words, text_tokens
+from fulcrum.training.estimate import estimate, pass_words, text_tokens
 
 INDEX = """# All recipes
 

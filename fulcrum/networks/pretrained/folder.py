@@ -8,15 +8,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fulcrum.files.noted_hashes import file_hash, freshly_read
 from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import read_json, sha256_json
 from fulcrum.spec.errors import BadInput, install, install_extra, nearest, shown
+
+if TYPE_CHECKING:
+    from torch import nn
 
 # --------------------------------------------------------------------------------------------------
 # Where a pretrained part lies, and the hash of what lies there. No torch; nothing asks a hub unless
@@ -357,7 +357,7 @@ def package_folder(path: str) -> Path:
 
 
 def read_tensors(
-    network: nn.Module,
+    network: "nn.Module",
     path: Path,
     unread: tuple[str, ...] = (),
     renamed: dict[str, str] | None = None,
@@ -376,6 +376,8 @@ def read_tensors(
 
             tensors: Any = load_file(path)
         else:
+            import torch
+
             # a pickle could run code: tensors only
             tensors = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # many kinds; the file is what is wrong
@@ -404,6 +406,8 @@ def read_tensors(
             f" {(missing + wrong + over)[0]}",
             "the file belongs to another network",
         )
+    import torch
+
     counters = {name: torch.tensor(0) for name in wanted if name not in own}
     floats = {
         name: value.float() if value.is_floating_point() else value for name, value in own.items()
@@ -417,13 +421,15 @@ def read_tensors(
 # for, frozen.
 
 
-def read(library: str, network: str, folder: Path, half: bool = False, **more: Any) -> nn.Module:
+def read(library: str, network: str, folder: Path, half: bool = False, **more: Any) -> "nn.Module":
     """`library.network.from_pretrained(folder)`, refused when a weight is missing, left over or of
     another shape.
 
     `half`: the folder holds a larger model, of which this class reads its part; then weights may be
     left over.
     """
+    import torch
+
     cls = class_of(library, network)
     weight_files(folder)  # pickles and missing files are named before anything is read
     kind = "torch_dtype" if library == "diffusers" else "dtype"

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fulcrum.spec.keyed import FIRST, GOLDEN, SECOND, Keys, bits, key
+from fulcrum.spec.slots import Chance, GroupedSubset, Need, Normal, Subset, Uniform
 
 # --------------------------------------------------------------------------------------------------
 # Standard normal numbers by counter: splitmix64 words through a piecewise linear inverse of the
@@ -241,53 +242,19 @@ class Draw(NamedTuple):
     drop_path: Tensor | None = None  # (B,) bool: the routed span counts for nothing
 
 
-class Uniform(NamedTuple):
-    """A declared need: n uniform numbers per image."""
-
-    n: int = 1
-
-    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
-        return uniform(seed, purpose, index, self.n, place)
-
-
-class Subset(NamedTuple):
-    """A declared need: `kept` of n positions per image."""
-
-    n: int
-    kept: int
-
-    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
-        return subset(seed, purpose, index, self.n, self.kept, place)
-
-
-class GroupedSubset(NamedTuple):
-    """A declared need: `kept` of the four positions of every 2 x 2 group of a grid, per image."""
-
-    rows: int
-    columns: int
-    kept: int
-
-    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
-        return grouped_subset(seed, purpose, index, self.rows, self.columns, self.kept, place)
-
-
-class Chance(NamedTuple):
-    """A declared need: yes or no for each image, yes with probability p."""
-
-    p: float
-
-    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
-        return uniform(seed, purpose, index, place=place)[:, 0] < self.p
-
-
-class Normal(NamedTuple):
-    """A declared need: standard normal numbers per image, in a shape; none means that of the run's
-    latent."""
-
-    shape: tuple[int, ...] = ()
-
-    def make(self, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
-        return normal(seed, purpose, index, self.shape, place)
+def make(need: Need, seed: int, purpose: str, index: np.ndarray, place: DrawPlace = HERE) -> Tensor:
+    """Draw what a filler declared, for the images of `index`."""
+    match need:
+        case Uniform(n):
+            return uniform(seed, purpose, index, n, place)
+        case Subset(n, kept):
+            return subset(seed, purpose, index, n, kept, place)
+        case GroupedSubset(rows, columns, kept):
+            return grouped_subset(seed, purpose, index, rows, columns, kept, place)
+        case Chance(p):
+            return uniform(seed, purpose, index, place=place)[:, 0] < p
+        case Normal(shape):
+            return normal(seed, purpose, index, shape, place)
 
 
 class Draws(NamedTuple):
@@ -298,7 +265,7 @@ class Draws(NamedTuple):
     shape: tuple[int, int, int]  # of one latent
     drop_text: float
     noise_scale: float = 1.0
-    needs: Mapping[str, Uniform | Subset | GroupedSubset | Chance | Normal] = {}
+    needs: Mapping[str, Need] = {}
 
     def at(
         self, position: int, rows: int, place: DrawPlace = HERE, times: Tensor | None = None
@@ -311,7 +278,7 @@ class Draws(NamedTuple):
         batch."""
         index = np.arange(position, position + rows)
         extra = {
-            name: need.make(self.seed, name, index, place) for name, need in self.needs.items()
+            name: make(need, self.seed, name, index, place) for name, need in self.needs.items()
         }
         return Draw(
             t=(self.times(position, rows) if times is None else times).to(place.device),

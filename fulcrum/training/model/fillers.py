@@ -10,6 +10,7 @@ from fulcrum.spec import slots
 from fulcrum.spec.flops import learned_weights, sizes_of, smallest_side, vector_multiply_adds
 from fulcrum.spec.record import Factor, Fraction, Part, Width, Within
 from fulcrum.spec.run import AllWeights
+from fulcrum.spec.slots import Chance, GroupedSubset, Need, Subset
 
 if TYPE_CHECKING:
     from fulcrum.training.model.transformer import Backbone, Condition, Route
@@ -54,8 +55,7 @@ class SpanRoute(slots.RouteFiller):
         )
         return first, last
 
-    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
-        from fulcrum.training.flow.noise import Subset
+    def draws(self, grid: tuple[int, int]) -> dict[str, Need]:
 
         tokens = grid[0] * grid[1]
         kept = self.kept(tokens)
@@ -125,16 +125,15 @@ class DropAndFuse(SpanRoute):
     def parameters(self, width: int) -> int:
         return 2 * width * width + width + (width if self.mask == "learned" else 0)  # W, b and m
 
-    def draws(self, grid: tuple[int, int]) -> dict[str, Any]:
-        from fulcrum.training.flow.noise import Chance, GroupedSubset
-
-        dropped = {"drop_path": Chance(self.path_drop)} if self.path_drop else {}
+    def draws(self, grid: tuple[int, int]) -> dict[str, Need]:
+        needs: dict[str, Need] = {}
         if self.choice == "uniform":
-            return super().draws(grid) | dropped
-        some = self._kept_on(grid) < grid[0] * grid[1]
-        return (
-            {"keep": GroupedSubset(*grid, round(4 * (1 - self.drop)))} if some else {}
-        ) | dropped
+            needs = super().draws(grid)
+        elif self._kept_on(grid) < grid[0] * grid[1]:
+            needs["keep"] = GroupedSubset(*grid, round(4 * (1 - self.drop)))
+        if self.path_drop:
+            needs["drop_path"] = Chance(self.path_drop)
+        return needs
 
     def build(self, ctx: Any) -> "Route":
         from fulcrum.training.model.transformer import FuseRoute

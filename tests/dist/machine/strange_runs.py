@@ -60,7 +60,7 @@ class StateOfAnyDevice(checkpoint.StateFile):
 checkpoint.StateFile = StateOfAnyDevice  # what a checkpoint says of its system
 FAR = known(device=strange.NAME)
 # batches: a GPU copies them from pinned memory, and nobody waits
-PINNED = {"dist/machine/device.py moved"}
+PINNED = {"training/dist/machine.py moved"}
 PROMPTS = ["a large red circle on the left", "a small blue square"]
 POCKET = "pocket + muon + repa + tread + ema(every=2)"
 # is trained too, through blocks that share the denoiser's memory

@@ -24,7 +24,7 @@ from fulcrum.training.flow.noise import TOLERANCE
 SCRIPT = Path(__file__).with_name("strange_runs.py")
 # of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too
 NEAR = 1e-5
-READ = "dist/machine/device.py read"
+READ = "training/dist/machine.py read"
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 

@@ -45,8 +45,8 @@ def ranks(tmp_path_factory):
     shutil.copytree(
         Path(fulcrum.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "assets")
     )
-    (copy / "train/loop.py").write_text(
-        (copy / "train/loop.py").read_text() + "# another checkout\n"
+    (copy / "training/loop.py").write_text(
+        (copy / "training/loop.py").read_text() + "# another checkout\n"
     )
     subprocess.run(
         [sys.executable, *words(out / "cached", images=8)], check=True, capture_output=True
