@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fulcrum.data.readers.pictures import BadSample, decode, fit
 from fulcrum.data.readers.reader import open_given
 from fulcrum.data.stores.picture_store import ABOUT, SPLITS, PictureStore
-from fulcrum.networks.captioning.captioners import BATCH, WORLD, open_scorer
+from fulcrum.measure.store_scores import open_scorer
+from fulcrum.networks.captioning.captioners import BATCH, WORLD
 from fulcrum.networks.captioning.recaption import foreign
 from fulcrum.spec.errors import BadInput, FulcrumError, first_line, nearest
 from fulcrum.spec.progress import Tally

@@ -554,6 +554,7 @@ def _length(value: str) -> str:
 class SamplesBroken(AuditRule):
     id = "samples-broken"
     family = "captions"
+    also = "error where no sample is left"
     gain = 0.02
     why = (
         "a loader that skips them shrinks batches silently; one that does not stops in the middle"

@@ -121,6 +121,7 @@ def caption(
     "data.caption=named_captions(names=('recap_long',))"
     """
     from fulcrum.data.caption_quality import CaptionRules
+    from fulcrum.measure.store_scores import open_scorer
     from fulcrum.networks.captioning.captioners import Settings, chosen_prompts
     from fulcrum.networks.captioning.recaption import (
         Recaption,
@@ -145,7 +146,7 @@ def caption(
         limit=limit,
         device=_device(device),
     )
-    go = Recaption(wish, heard(quiet))
+    go = Recaption(wish, heard(quiet), open_scorer)
     if part and go.done is None:
         go.ask(*_numbers(part))
         left = len(go.blocks.missing())

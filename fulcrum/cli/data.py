@@ -135,7 +135,7 @@ def _scores(
         about = read_about(local_folder(store))
         return read_scores(table, about["count"], about["content"])
     if scorer:
-        from fulcrum.networks.captioning.captioners import score_rows
+        from fulcrum.measure.store_scores import score_rows
 
         return score_rows(store, scorer, caption, held_out, tell)
     return None

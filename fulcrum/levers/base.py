@@ -1,9 +1,9 @@
 """What a lever is: settings, a pure edit of a run, and a card with its claims, cost and witness."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
-from pydantic import Field
-
+from fulcrum.judge.claims import ANY as ANY
+from fulcrum.judge.claims import Claim as Claim
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Staged
@@ -12,23 +12,6 @@ from fulcrum.spec.run import RunSpec
 
 GUIDE = "see docs/write-a-lever.md"
 Built = Any  # what a witness looks at: train.build.Built, which would bring torch
-ANY = "any"
-Words = Annotated[str, Field(min_length=3)]
-
-
-class Claim(Record):
-    """What the literature says a lever does, where, and by how much."""
-
-    metric: str
-    change: float  # arm minus baseline, in the metric's own unit
-    scope: Words
-    source: Words  # a claim without a source is no claim
-    note: str = ""
-    carries: bool = True  # may its direction be expected at another scale?
-    #: of the lever, where it is not about the defaults; ANY: about every value
-    settings: dict[str, Any] = {}
-    also: str = ""  # another lever that the published arm had on: the number belongs to both
-    recipe: str = ""  # which of ours is the setting that it was made in
 
 
 class Cost(Record):

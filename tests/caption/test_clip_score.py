@@ -8,7 +8,7 @@ import pytest
 
 from fulcrum.cli import main
 from fulcrum.data.stores.picture_store import PictureStore, read_about
-from fulcrum.networks.captioning.captioners import open_scorer
+from fulcrum.measure.store_scores import open_scorer
 from tests.caption.tiny_vlms import save_llava
 from tests.tiny_clip import save_clip
 

@@ -36,7 +36,7 @@ from fulcrum.networks.captioning.captioners import (
     Score,
     Settings,
     open_captioner,
-    open_scorer,
+    open_world_scorer,
     provenance,
 )
 from fulcrum.spec.errors import BadInput, install_extra
@@ -57,6 +57,7 @@ from fulcrum.spec.run import cores
 ANSWERS = "answers"
 AHEAD = 3  # batches that are decoded before they are asked about
 Say = Callable[[str], None]
+OpenScore = Callable[[str], Score | None]
 
 
 class Blocks:
@@ -404,8 +405,8 @@ class Written(NamedTuple):
 class Recaption:
     """One go at captioning a store; the same wish again goes on."""
 
-    def __init__(self, wish: Wish, say: Say) -> None:
-        self.wish, self.say = wish, say
+    def __init__(self, wish: Wish, say: Say, open_score: OpenScore = open_world_scorer) -> None:
+        self.wish, self.say, self.open_score = wish, say, open_score
         self.store = PictureStore(local_folder(wish.store))
         self.done = made_already(wish.to, wish.request(self.store.about["content"]), BEGUN, say)
         self.partial = partial_of(wish.to)
@@ -435,7 +436,7 @@ class Recaption:
         done = len(range(number, len(self.blocks), of)) - len(missing)
         if done:
             self.say(f"going on after {done:,} blocks of {wish.block:,} pictures")
-        score: Score | None = open_scorer(wish.scorer)
+        score = self.open_score(wish.scorer)
         self.asking = Asking(self.blocks, opened, wish.prompts, score, wish.batch)
         self.asking.run(missing, self.say)
 
@@ -534,9 +535,14 @@ class Recaption:
         }
 
 
-def recaption(wish: Wish, say: Say, open_it: Callable[[], Captioner] | None = None) -> Written:
+def recaption(
+    wish: Wish,
+    say: Say,
+    open_it: Callable[[], Captioner] | None = None,
+    open_score: OpenScore = open_world_scorer,
+) -> Written:
     """All of it, in this process."""
-    go = Recaption(wish, say)
+    go = Recaption(wish, say, open_score)
     return go.finished(lambda: go.ask(open_it=open_it))
 
 
@@ -550,7 +556,9 @@ def _now() -> str:
 # worker.
 
 
-def ask_part(wish: Wish, number: int, of: int, threads: int) -> int:
+def ask_part(
+    wish: Wish, number: int, of: int, threads: int, open_score: OpenScore = open_world_scorer
+) -> int:
     """In a process of its own: every `of`-th block; returns how many pictures were asked about."""
     import torch
 
@@ -558,7 +566,7 @@ def ask_part(wish: Wish, number: int, of: int, threads: int) -> int:
     if wish.device == "cuda":
         # each has its own, while there are some
         torch.cuda.set_device(number % torch.cuda.device_count())
-    go = Recaption(wish, _silent)
+    go = Recaption(wish, _silent, open_score)
     go.ask(number, of)
     return go.asking.asked if go.asking else 0
 
@@ -568,7 +576,9 @@ def ask_with_processes(go: Recaption, processes: int) -> None:
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     threads = max(1, cores() // processes)
     others = [
-        context.Process(target=ask_part, args=(go.wish, number, processes, threads), daemon=True)
+        context.Process(
+            target=ask_part, args=(go.wish, number, processes, threads, go.open_score), daemon=True
+        )
         for number in range(1, processes)
     ]
     for other in others:
@@ -608,7 +618,9 @@ def ask_on_ray(go: Recaption, processes: int, address: str = "") -> None:
         wish = replace(go.wish, store=go.wish.store.absolute(), to=go.wish.to.absolute())
         gpus = 1 if wish.device == "cuda" else 0
         task = ray.remote(ask_part).options(num_cpus=1, num_gpus=gpus, max_retries=2)
-        parts = [task.remote(wish, number, processes, 1) for number in range(processes)]
+        parts = [
+            task.remote(wish, number, processes, 1, go.open_score) for number in range(processes)
+        ]
         for number, part in enumerate(parts):
             try:
                 ray.get(part)
