@@ -1,8 +1,10 @@
 """What the judges' numbers mean on emoji: real pictures through every judge, and runs on the
 held-out style.
 
-    python bench/emoji_judges.py scale [JUDGE ...]     real pictures, blurred, mismatched, of the held-out style
-    python bench/emoji_judges.py style RUN ...         captions of the style that nothing was trained on
+    python bench/emoji_judges.py scale [JUDGE ...]     real pictures, blurred, mismatched, and those
+                                                       of the held-out style
+    python bench/emoji_judges.py style RUN ...         captions of the style that nothing was
+                                                       trained on
 
 In the folder where emoji_64, emoji_64_style and runs lie (see examples/emoji). B pictures, S side.
 """

@@ -2,7 +2,8 @@
 with its cache.
 
     python bench/encode.py           a small random AutoencoderKLFlux2, half a minute on one core
-    python bench/encode.py --real    one of FLUX.2's full size (84 million parameters, random weights), some minutes
+    python bench/encode.py --real    one of FLUX.2's full size (84 million parameters, random
+                                     weights), some minutes
 
 The class, its normalisation and the path through folder, cache and feed are the real ones. Steps
 are interleaved, so that a busy machine slows both alike.

@@ -2,7 +2,8 @@
 by side.
 
     python bench/engine.py                           about 6 minutes on two quiet cores
-    python bench/engine.py --study runs/study-...    the overhead of a study that was run in one go, from its timings
+    python bench/engine.py --study runs/study-...    the overhead of a study that was run in one go,
+                                                     from its timings
 
 Overhead is lane time that is not a cell's training steps, drawing, features or metrics: start-up,
 proof, waiting, building, saving, timing the arms' costs, the page; and besides, what the study's

@@ -1,8 +1,10 @@
 """The host's part of a step (read, draw, hand over) beside a simulated device, at the sizes of the
 published models.
 
-    python bench/host.py [--rounds 8] [--rows 32] [--out FOLDER]        one thread makes batches, one process is one rank
-    python bench/host.py --cpu spark                                     real steps on a CPU, with and without that thread
+    python bench/host.py [--rounds 8] [--rows 32] [--out FOLDER]
+        one thread makes batches, one process is one rank
+    python bench/host.py --cpu spark
+        real steps on a CPU, with and without that thread
 
 Real here: the files (written to FOLDER first, about 2 GB, and then read from the page cache: no
 disk is timed), the order of samples, the reading of `Feed.staged`, texts padded to the limit of the

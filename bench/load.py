@@ -1,13 +1,17 @@
 """Is what a long life costs bounded? Memory, open files and disk at every tenth of four loads,
 which should stay level.
 
-    make load                              100,000 samples, 1,000 checkpoints, 500 cells, a record of a million lines
+    make load                              100,000 samples, 1,000 checkpoints, 500 cells, a record
+                                           of a million lines
     python -m bench.load --share 0.02      the same on a fiftieth of it
 
   samples      tar shards are imported, then every picture is read once in the order of a training
-  checkpoints  a run's state is saved again and again, as a training does it: copied, written by a thread, thinned
-  cells        a whole study with its proof, page and verdicts; only the training of a cell is left out
-  record       a week's lines: cut as a resume cuts them, hashed and thinned as a study's page shows them
+  checkpoints  a run's state is saved again and again, as a training does it: copied, written by a
+               thread, thinned
+  cells        a whole study with its proof, page and verdicts; only the training of a cell is left
+               out
+  record       a week's lines: cut as a resume cuts them, hashed and thinned as a study's page shows
+               them
 
 Each load is a process of its own. It is level when between its half and its end memory grows by
 less than LEVEL MB (and what is said to grow: bytes of each sample or cell), no file stays open, and

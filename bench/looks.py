@@ -1,7 +1,8 @@
 """Sequential seeds on simulated studies with known truth: family error, power and cells, beside a
 fixed number of pairs.
 
-    python bench/looks.py            2,000 studies of every case: the table of docs/decisions/0023-sequential-seeds.md
+    python bench/looks.py            2,000 studies of every case: the table of
+                                     docs/decisions/0023-sequential-seeds.md
 
 Each study goes through the engine's own rules (`fulcrum/judge/looks.py`), with fewer sign vectors
 than a real one takes: a sign-flip test holds its level with any number of them.

@@ -3,7 +3,8 @@
     python bench/metrics.py                 everything, about five minutes
     python bench/metrics.py --only frechet  or few, mmd, memory: frechet takes a minute
     python bench/metrics.py --threads 2     of torch and of OpenBLAS alike; one unless told
-    python bench/metrics.py --peers         also pytorch-fid, clean-fid and torch-fidelity, wherever they import
+    python bench/metrics.py --peers         also pytorch-fid, clean-fid and torch-fidelity, wherever
+                                            they import
 
 Contestants take turns; a ratio is the median over rounds of theirs over ours, by the clock and by
 processor time, which a busy neighbour moves less; sqrtm takes so long that one round must do.

@@ -1,18 +1,22 @@
 """Muon's update against torch.optim.Muon at pocket shapes, interleaved, and its share of a training
 step.
 
-    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--recipes spark pocket] [--large] [--json]
+    python bench/muon.py [--rounds 30] [--threads 2] [--share 16 64 256] [--recipes spark pocket]
+                         [--large] [--json]
 
 Arms, in turn within every round, on the same 42 matrices (width 128, depth 6, MLP ratio 3.5):
-  ours     fulcrum.training.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in one batched product
+  ours     fulcrum.training.optim.muon, Newton-Schulz in --dtype (fp32 unless said), equal shapes in
+           one batched product
   torch    torch.optim.Muon as it is: matrix by matrix, always in bf16
-  fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the same
+  fp32     torch's formula matrix by matrix in fp32: what is left of the gain when the dtype is the
+           same
 A ratio is the peer's median over ours, with a 95 % bootstrap interval over rounds.
 
---recipes trains a recipe with Muon and without, a step in turn, and times the bare products of Newton-Schulz beside
-them: what a step with Muon takes over one without, and what it would take if only those products
-were added;
---share measures Newton-Schulz's share of a step at pocket shapes against tokens per batch, beside what FLOPs predict;
+--recipes trains a recipe with Muon and without, a step in turn, and times the bare products of
+Newton-Schulz beside them: what a step with Muon takes over one without, and what it would take if
+only those products were added;
+--share measures Newton-Schulz's share of a step at pocket shapes against tokens per batch, beside
+what FLOPs predict;
 --large prints what FLOPs predict for the published models, which this machine cannot run.
 """
 

@@ -1,7 +1,9 @@
 """Noise by counter beside a generator that is seeded anew for every row, and the order of samples
 beside a sorted index.
 
-    python bench/noise.py [--rounds 41] [--compiled]       one thread; --compiled also times the form in torch, compiled
+    python bench/noise.py [--rounds 41] [--compiled]
+
+One thread. --compiled also times the form in torch, compiled.
 
 Both ways of noise are timed in turn within every round, by CPU time of this thread: a batch of
 spark (32 x 512), and half a million numbers in rows of 512 (spark, pocket) and of 16,384 (latents

@@ -1,7 +1,8 @@
 """What alignment adds to a training step: the recipe against the recipe with a lever, interleaved
 in one process.
 
-    python bench/repa.py [--recipe pocket] [--lever repa] [--rounds 80] [--steps 1] [--threads 1] [--cache DIR] [--json]
+    python bench/repa.py [--recipe pocket] [--lever repa] [--rounds 80] [--steps 1] [--threads 1]
+                         [--cache DIR] [--json]
 
 Eager steps, forward to optimizer, reading the batch and the cached teacher tokens included. Arms
 take turns within every round, in alternating order; the first round warms up and is not counted.

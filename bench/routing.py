@@ -1,7 +1,8 @@
 """What token routing saves: step time and memory of a dense model, TREAD and SPRINT, beside what
 the FLOP count predicts.
 
-    python bench/routing.py                        16, 64, 256 and 1,024 tokens on one thread, about five minutes
+    python bench/routing.py                        16, 64, 256 and 1,024 tokens on one thread, about
+                                                   five minutes
     python bench/routing.py --tokens 256 --rounds 3
     python bench/routing.py --compile              blocks compiled, as long trainings are
 

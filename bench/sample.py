@@ -1,7 +1,8 @@
 """Pictures per second of our drawing against diffusers' PRX, with the same weights, steps,
 guidance, prompts and noises.
 
-    python bench/sample.py                        `spark`, 1, 8 and 64 pictures on one thread, about 3 minutes
+    python bench/sample.py                        `spark`, 1, 8 and 64 pictures on one thread, about
+                                                  3 minutes
     python bench/sample.py --threads 2 --recipe pocket
 
 One picture goes through diffusers' own pipeline. With guidance that pipeline fails above one

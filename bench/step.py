@@ -1,6 +1,6 @@
 """Images per second of our training step against diffusers' PRX transformer, side by side.
 
-    python bench/step.py                       16, 64 and 256 tokens on two threads, about 25 minutes
+    python bench/step.py                       16, 64 and 256 tokens on two threads, about 25 min
     python bench/step.py --tokens 16 --rounds 15
 
 Every contestant lives in a process of its own and waits; the parent lets one of them take one step

@@ -1,7 +1,8 @@
 """Where the time of one training step goes, by part, and how it compares with the step's own matrix
 products.
 
-    python bench/step_profile.py                    spark and pocket, on one thread and on two; about six minutes
+    python bench/step_profile.py                    spark and pocket, on one thread and on two;
+                                                    about six minutes
     python bench/step_profile.py --recipes spark --threads 1
 
 Each case runs in a process of its own, with the parts that training uses: a built run, its feed,

@@ -1,8 +1,10 @@
 """Faults put in on purpose.
 
-    make mutants                               one for each promise: a test must fail by an assertion, and pass without it
-    python -m mutants sample --seconds 240     goes on with a seeded sample of all small changes to the rooms that matter
-    python -m mutants told                     what the sample has shown so far
+    make mutants                             one for each promise: a test must fail by an assertion,
+                                             and pass without it
+    python -m mutants sample --seconds 240   goes on with a seeded sample of all small changes to
+                                             the rooms that matter
+    python -m mutants told                   what the sample has shown so far
 
 Everything happens in a copy of the tree. Exit code 1 if a fault that stands for a promise was not
 noticed.

@@ -35,17 +35,26 @@ LAUNCH = (
 )
 # Every visible text with its contrast against what lies under it, as WCAG counts it.
 CONTRASTS = """(() => {
-  const parse = c => { const m = c.match(/[\\d.]+/g).map(Number); return m.length > 3 ? m : [...m, 1]; };
+  const parse = c => {
+    const m = c.match(/[\\d.]+/g).map(Number);
+    return m.length > 3 ? m : [...m, 1]; };
   const linear = v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-  const lum = c => { const [r, g, b] = c.map(v => linear(v / 255)); return .2126 * r + .7152 * g + .0722 * b; };
-  const under = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor);
-                       if (c[3] > .99) return c; } return [255, 255, 255, 1]; };
+  const lum = c => {
+    const [r, g, b] = c.map(v => linear(v / 255));
+    return .2126 * r + .7152 * g + .0722 * b; };
+  const under = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c[3] > .99) return c; }
+    return [255, 255, 255, 1]; };
+  const silent = ["SCRIPT", "STYLE", "TITLE", "title", "desc"];
   const out = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let n; n = walk.nextNode();) {
     const e = n.parentElement, box = e.getBoundingClientRect();
-    if (!n.data.trim() || !box.width || ["SCRIPT", "STYLE", "TITLE", "title", "desc"].includes(e.tagName)) continue;
-    const s = getComputedStyle(e), ink = parse(e.closest("svg") ? s.fill : s.color), [a, b] = [lum(ink), lum(under(e))];
+    if (!n.data.trim() || !box.width || silent.includes(e.tagName)) continue;
+    const s = getComputedStyle(e), ink = parse(e.closest("svg") ? s.fill : s.color);
+    const [a, b] = [lum(ink), lum(under(e))];
     out.push([(Math.max(a, b) + .05) / (Math.min(a, b) + .05), n.data.trim().slice(0, 40)]);
   }
   return out; })()"""

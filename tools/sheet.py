@@ -1,7 +1,7 @@
 """A sheet of what a trained run draws for held-out captions, for the docs.
 
 python -m tools.sheet docs/pictures/pocket.png RUN                # with captions
-python -m tools.sheet SHEET.png RUN --alone FOLDER --count 20   # and each picture without its caption
+python -m tools.sheet SHEET.png RUN --alone FOLDER --count 20   # and each picture without caption
 """
 
 import argparse

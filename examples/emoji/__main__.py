@@ -2,8 +2,9 @@
 
     python -m examples.emoji PACKAGES [DEST]
 
-DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture that comes twice under
-two names is kept once: it could stand on both sides. Killed, the same command goes on.
+DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture
+that comes twice under two names is kept once: it could stand on both sides. Killed, the same
+command goes on.
 """
 
 import argparse
@@ -22,7 +23,8 @@ from fulcrum.spec.errors import BadInput, FulcrumError
 def import_emoji(
     packages: Path, to: Path, options: Options, style: str = "", quiet: bool = False
 ) -> dict[str, Any]:
-    """Both data sets; returns the facts of each, and prints them for people on stderr unless told to be quiet."""
+    """Both data sets; returns the facts of each, and prints them for people on stderr unless told
+    to be quiet."""
     folders = {"concepts": to, "style": to.with_name(f"{to.name}_style")}
     done = {
         name for name, folder in folders.items() if folder.is_dir()
@@ -86,7 +88,10 @@ def main(words: list[str] | None = None) -> int:
             else f"error: {error}"
         )
         return error.exit_code
-    advice = f"train on it: fulcrum train emoji --with examples/emoji/recipe.py --set data.source.path={to}"
+    advice = (
+        "train on it: fulcrum train emoji --with examples/emoji/recipe.py"
+        f" --set data.source.path={to}"
+    )
     print(json.dumps(facts) if given.json else advice)
     return 0
 

@@ -2,8 +2,8 @@
 
     python -m examples.emoji.look sheet.png RUN ... [--split train]
 
-Captions are of concepts that were never trained on, or of trained ones with --split train. In the folder where emoji_64 and
-runs lie.
+Captions are of concepts that were never trained on, or of trained ones with --split train. In the
+folder where emoji_64 and runs lie.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""Icon sets and emoji names inside packages that the user installed: a folder, npm's tarballs, or a tar of them.
+"""Icon sets and emoji names inside packages that the user installed: a folder, npm's tarballs, or a
+tar of them.
 
-Read are the icon sets of Iconify (`@iconify-json/NAME`, or `@iconify/json` with all of them) that call themselves emoji
-in colour, and the English names and keywords of `cldr-annotations-full`. Nothing is extracted, nothing is executed.
+Read are the icon sets of Iconify (`@iconify-json/NAME`, or `@iconify/json` with all of them) that
+call themselves emoji in colour, and the English names and keywords of `cldr-annotations-full`.
+Nothing is extracted, nothing is executed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full
 PARTS = ("icons.json", "info.json", "metadata.json", "package.json")  # of one icon set's package
 WHOLE = re.compile(r"(^|/)json/([a-z0-9-]+)\.json$")  # of the package that holds every icon set
 GET = (
-    "npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat @iconify-json/emojione "
-    "@iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full"
+    "npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat"
+    " @iconify-json/emojione @iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full"
 )
 
 
@@ -106,7 +108,8 @@ def _wanted(name: str) -> bool:
 
 
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file that matters, from a folder or a tar; tars inside are looked into once."""
+    """Name and bytes of every file that matters, from a folder or a tar; tars inside are looked
+    into once."""
     if path.is_file():
         yield from _tar(path.name, path.read_bytes(), inner=True)
         return

@@ -1,11 +1,14 @@
-"""Emoji of several styles as given samples: drawn from the user's packages, captioned, held out by concept and by style.
+"""Emoji of several styles as given samples: drawn from the user's packages, captioned, held out by
+concept and by style.
 
     train        the concepts that are not held out
     validation   a tenth of the concepts, in every style
     reference    another share of the concepts, in every style
-    apart        one whole style, which nothing is trained on: a store of its own, split by the same concepts
+    apart        one whole style, which nothing is trained on: a store of its own, split by the same
+                 concepts
 
-Concepts that differ in a person's sex, an hour or a direction are one family: no family stands on both sides.
+Concepts that differ in a person's sex, an hour or a direction are one family: no family stands on
+both sides.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ def split_of(name: str) -> str:
 
 
 class EmojiReader:
-    """Every icon of every style, in an order that mixes both, so that the first few hundred stand for all.
+    """Every icon of every style, in an order that mixes both, so that the first few hundred stand
+    for all.
 
     `apart`: only those of the style that is held out.
     """
@@ -156,7 +160,8 @@ def _mixed(name: str) -> bytes:
 
 
 def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """(S, S, 4) of an icon, centred in a square; what could reach outside of its own text is refused."""
+    """(S, S, 4) of an icon, centred in a square; what could reach outside of its own text is
+    refused."""
     icon = icons.icons[name]
     body = icon["body"]
     if len(body) > MOST_BODY or DANGER.search(body):
@@ -172,8 +177,8 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
     side = max(width, height)
     view = f"{left - (side - width) / 2:g} {top - (side - height) / 2:g} {side:g} {side:g}"
     svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{size}" '
-        f'height="{size}" viewBox="{view}">{body}</svg>'
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        f' width="{size}" height="{size}" viewBox="{view}">{body}</svg>'
     )
     try:
         data = bytes(

@@ -1,4 +1,5 @@
-"""emoji, emoji_latents: 64 px pictures that no one here drew, real captions, a real text encoder. See README.md.
+"""emoji, emoji_latents: 64 px pictures that no one here drew, real captions, a real text encoder.
+See README.md.
 
     python -m examples.emoji PACKAGES         (writes emoji_64 and emoji_64_style)
     fulcrum train emoji --with examples/emoji/recipe.py
@@ -6,11 +7,13 @@
     fulcrum assets export codec codec         (or a folder with an autoencoder of your own)
     fulcrum train "emoji_latents + muon" --with examples/emoji/recipe.py
 
-emoji: 48,000 images, about 690 CPU seconds. One seed: KID by Lite0 0.65, rank of the held-out name 0.61 (real ones 0.90);
-colours and outlines follow the caption, things not yet. Pixels, x-prediction, 64 tokens. The batch is small because steps,
-not pictures, are what a small budget lacks. Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
+emoji: 48,000 images, about 690 CPU seconds. One seed: KID by Lite0 0.65, rank of the held-out name
+0.61 (real ones 0.90); colours and outlines follow the caption, things not yet. Pixels,
+x-prediction, 64 tokens. The batch is small because steps, not pictures, are what a small budget
+lacks. Judged by networks of installed packages: judges = ["lite0", "vgg"] in a plan.
 
-emoji_latents: the same pictures in the latents of an AutoencoderKL. docs/pretrained.md shows what it reached.
+emoji_latents: the same pictures in the latents of an AutoencoderKL. docs/pretrained.md shows what
+it reached.
 """
 
 from fulcrum.encode.fillers import FolderCodec, FolderText, Pixels

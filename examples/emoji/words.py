@@ -1,4 +1,5 @@
-"""Three captions of an emoji: its name; name and keywords; and a template over facts that can be checked in the pixels.
+"""Three captions of an emoji: its name; name and keywords; and a template over facts that can be
+checked in the pixels.
 
 S side in pixels
 """
@@ -113,4 +114,7 @@ def long(name: str, keywords: tuple[str, ...], title: str, group: str, facts: Fa
     about = f" ({', '.join(keywords[:KEYWORDS])})" if keywords else ""
     kind = f", one of {group.lower().replace('&', 'and')}" if group else ""
     mirrored = "symmetric" if facts.symmetric else "not symmetric"
-    return f"{name} in the style of {title}{kind}{about}. It is {seen}, {facts.size}, {facts.shape}, {mirrored}."
+    return (
+        f"{name} in the style of {title}{kind}{about}."
+        f" It is {seen}, {facts.size}, {facts.shape}, {mirrored}."
+    )

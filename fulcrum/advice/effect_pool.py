@@ -337,11 +337,15 @@ def _holding(claims: tuple[Claim, ...], tokens: int, catalogue: Catalogue) -> tu
 # How evidence is pooled: what is expected of a lever here, from its own measurements, from other
 # levers, and from print.
 #
-#     gain of a lever here  =  slope * sign  +  family  +  own        sign: of what was published, -1 to 1
-#     slope  ~ N(tau / 2, tau^2 / 4)      a published direction is worth half a usual effect, until our numbers say otherwise
+#     gain of a lever here  =  slope * sign  +  family  +  own
+#     measured gain         =  gain here  +  N(0, d * omega^2)  +  N(0, error^2)
+#
+#     sign                                of what was published, -1 to 1
+#     slope  ~ N(tau / 2, tau^2 / 4)      a published direction is worth half a usual effect, until
+#                                         our numbers say otherwise
 #     family ~ N(0, share * tau^2)        of levers that change the same part of a run
 #     own    ~ N(0, (1 - share) * tau^2)
-#     measured gain  =  gain here  +  N(0, d * omega^2)  +  N(0, error^2)         d: respects in which the place is another
+#     d                                   respects in which the place is another
 #
 # tau, share and omega are estimated (docs/decisions/0046-pooled-evidence.md). L levers, M of them
 # measured.

@@ -278,11 +278,11 @@ class MetricRange(AuditRule):
                             " normalize=True",
                         )
                     elif update.args and (signed := signed_by(script, update.args[0], update)):
+                        takes = "says normalize=True: [0, 1]" if expects_floats else "expects bytes"
                         yield Sighting(
                             script.at(update),
                             f"{source_of(update)} hands over [-1, 1] ({signed}), and line"
-                            f" {made.lineno} "
-                            f"{'says normalize=True: [0, 1]' if expects_floats else 'expects bytes'}",
+                            f" {made.lineno} {takes}",
                             "bring them to [0, 1] first: (images / 2 + 0.5).clamp(0, 1), with"
                             " normalize=True",
                         )

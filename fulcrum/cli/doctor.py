@@ -83,10 +83,10 @@ def doctor(
     Exit code 0: all is sound, or was mended. 1: something is damaged (without a path: an embedded
     part).
 
-    --laws trains tiny models on the device that you name and says which of the laws hold there: levers are really on, runs
-    resume bit for bit, compiled equals eager, recomputed equals kept. A GPU's backward passes are
-    not all deterministic: a law of equal bits may be broken there by the device and not by the
-    lever.
+    --laws trains tiny models on the device that you name and says which of the laws hold there:
+    levers are really on, runs resume bit for bit, compiled equals eager, recomputed equals kept. A
+    GPU's backward passes are not all deterministic: a law of equal bits may be broken there by the
+    device and not by the lever.
     """
     if path is not None and (laws or names):
         raise BadInput("--laws is about this machine, not about a path", "leave out one of them")

@@ -218,9 +218,11 @@ def measure(
     """Measure a trained run, or any two sets of pictures; every number carries its card and its
     interval.
 
-    fulcrum measure RUN                  draws held-out prompts and measures the pictures (--features lite0: by it too)
+    fulcrum measure RUN                  draws held-out prompts and measures the pictures
+                                         (--features lite0: by it too)
 
-    fulcrum measure PICTURES REFERENCE   two folders, tar shards or npz; started again after a stop it goes on
+    fulcrum measure PICTURES REFERENCE   two folders, tar shards or npz; started again after a stop
+                                         it goes on
 
     fulcrum measure --probe              which metric sees which fault
     """

@@ -499,11 +499,16 @@ def _alike(one: Region, other: Region) -> bool:
 # chunk, each written once.
 #
 #     <root>/<kind>-<key>/           an entry; it is whole, since it appears by one rename
-#         header.json                sealed: the facts whose hash is the key, dtype and shape of every array
-#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK of stored_array.py
-#         rows.00000.bin ...         rows of the array `rows`, in one file for each process that made chunks and each GB
-#     <root>/<kind>-<key>.making/    the same files of an entry that is not whole, and the journals of its segments
-#     <root>/<kind>-<key>.lock       held by the process that completes the entry; others wait for it
+#         header.json                sealed: the facts whose hash is the key, dtype and shape of
+#                                    every array
+#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK of
+#                                    stored_array.py
+#         rows.00000.bin ...         rows of the array `rows`, in one file for each process that
+#                                    made chunks and each GB
+#     <root>/<kind>-<key>.making/    the same files of an entry that is not whole, and the journals
+#                                    of its segments
+#     <root>/<kind>-<key>.lock       held by the process that completes the entry; others wait for
+#                                    it
 #
 # Several processes make chunks side by side, each in a segment of its own, which it holds by a lock
 # on the journal. What a killed one has finished is used. An open checks header and sizes, a read

@@ -12,7 +12,8 @@ from fulcrum.spec.record import Frozen
 # What each metric declares about each fault, written down before anyone looks; `probe.py` holds
 # every one to it.
 #
-# worse, better   the metric must move that way: its interval leaves that of pictures without the fault
+# worse, better   the metric must move that way: its interval leaves that of pictures without the
+#                 fault
 # stays           it must not move: the two intervals overlap
 # depends         it may do either, on other features or at another N; shown, never held against it
 #

@@ -105,22 +105,24 @@ def _listed(looks: Sequence[int]) -> str:
 # The test of a plan with sequential seeds: arms are judged look by look, those with an answer
 # leave, the others go on.
 #
-# **The error.** One sign vector over all seeds so far flips every arm at every look. The bound of a look is the lowest at
-# which the share of sign vectors that would be rejected at this look or an earlier one stays within
-# what may be spent by then (`fulcrum/judge/looks.py`): exact for any noise that is symmetric, and
-# what a look could not spend (few pairs have few p-values) is left for the next. Rejected arms
-# leave the family, as in a step-down test. One that leaves *without* a rejection stays in it, so
-# that the bound is as high as if it had gone on (its leaving is "non-binding"): the pairs that it
-# was spared are stood in for by its earlier ones, in order. Without them the best of many arms that
-# do nothing would be tested as if it had been alone.
+# **The error.** One sign vector over all seeds so far flips every arm at every look. The bound of a
+# look is the lowest at which the share of sign vectors that would be rejected at this look or an
+# earlier one stays within what may be spent by then (`fulcrum/judge/looks.py`): exact for any noise
+# that is symmetric, and what a look could not spend (few pairs have few p-values) is left for the
+# next. Rejected arms leave the family, as in a step-down test. One that leaves *without* a
+# rejection stays in it, so that the bound is as high as if it had gone on (its leaving is
+# "non-binding"): the pairs that it was spared are stood in for by its earlier ones, in order.
+# Without them the best of many arms that do nothing would be tested as if it had been alone.
 #
-# **p-values** are ordered by look (the earlier rejection is the stronger one) and told in units of the look's level: p is at
-# most alpha just where an arm is rejected. **Intervals** are at the level of the look alone, so
-# that over all looks they hold at 1 - alpha. **Ties** ask intervals of that kind too: over all
-# looks, an arm that stands a margin off is called one in at most a share alpha of studies.
+# **p-values** are ordered by look (the earlier rejection is the stronger one) and told in units of
+# the look's level: p is at most alpha just where an arm is rejected. **Intervals** are at the level
+# of the look alone, so that over all looks they hold at 1 - alpha. **Ties** ask intervals of that
+# kind too: over all looks, an arm that stands a margin off is called one in at most a share alpha
+# of studies.
 #
-# **An answer that has become unlikely.** At each look but the last, an arm ends when its chance of an answer (better, worse
-# or tie) at the last look is below `UNLIKELY`, given its mean and scatter so far.
+# **An answer that has become unlikely.** At each look but the last, an arm ends when its chance of
+# an answer (better, worse or tie) at the last look is below `UNLIKELY`, given its mean and scatter
+# so far.
 #
 # n seeds, A arms, S sign vectors
 

@@ -34,7 +34,8 @@ def plain(value: float | None, places: int | None = None) -> str:
     if value is None:
         return NONE
     if places is None:
-        text = f"{abs(value):,.{min(8, max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0)}f}"
+        decimals = min(8, max(0, 2 - math.floor(math.log10(abs(value))))) if value else 0
+        text = f"{abs(value):,.{decimals}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
     else:
         text = f"{abs(value):,.{places}f}"

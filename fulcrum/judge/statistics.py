@@ -353,11 +353,11 @@ def _degrees(spread: Floats) -> Floats:
 # number of arms (Holm would multiply it by that number). An arm that lacks a seed takes part with
 # the pairs that it has.
 #
-# **Sign flips assume that the differences are symmetric about their mean.** An arm that leaves the mean alone but scatters
-# to one side is not exchangeable with a quiet baseline: one such arm gets a false verdict in 7 % of
-# studies of six pairs, and some of ten such arms in 34 % of studies of twenty pairs. Skew that both
-# sides share is harmless, as it leaves the difference. `outliers.py` looks for what can be seen of
-# it, and the page shows every seed.
+# **Sign flips assume that the differences are symmetric about their mean.** An arm that leaves the
+# mean alone but scatters to one side is not exchangeable with a quiet baseline: one such arm gets a
+# false verdict in 7 % of studies of six pairs, and some of ten such arms in 34 % of studies of
+# twenty pairs. Skew that both sides share is harmless, as it leaves the difference. `outliers.py`
+# looks for what can be seen of it, and the page shows every seed.
 #
 # n seeds, A arms, S sign vectors
 
@@ -567,10 +567,10 @@ def verdict(
 ) -> Verdict:
     """The verdict on an effect whose margin and tie interval are known.
 
-    tie           the tie interval lies within +- margin: whatever is there is too small to matter. An equivalence test at
-                  level alpha asks the interval at 1 - 2 alpha
-    better/worse  p_adjusted <= alpha and the interval excludes zero (both: the p-value makes no assumption on the size
-                  of the noise, the interval guards against one wild seed)
+    tie           the tie interval lies within +- margin: whatever is there is too small to matter.
+                  An equivalence test at level alpha asks the interval at 1 - 2 alpha
+    better/worse  p_adjusted <= alpha and the interval excludes zero (both: the p-value makes no
+                  assumption on the size of the noise, the interval guards against one wild seed)
     inconclusive  everything else, always with fewer than six pairs unless it is a tie
     A tie is asked first: an effect may be significant and still not matter. Where seeds of the arm
     failed, the survivors alone can only speak against it: they make it neither better nor a tie.

@@ -169,7 +169,8 @@ class DinoV3(TeacherFromFolder):
 # over space.
 #
 # block 0 ──► … ──► middle block ──► … ──► out
-#                       └──► 3 x 3 convolution ──► 1 - cosine with (y - alpha · mean over tokens) / std over tokens
+#                       └──► 3 x 3 convolution ──► 1 - cosine with (y - alpha · mean) / std,
+#                                                  mean and std over tokens
 #
 # arXiv:2512.10794
 

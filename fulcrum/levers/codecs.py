@@ -174,8 +174,10 @@ class AlignedCodec(ShippedCodec):
 #
 # pixels ──► encoder ──► sample ──┬──► decoder ──► absolute error, perceptual distance, KL
 #                                 └──► running mean and variance ──► latent
-# latent ──► + noise at t ──► denoiser, weights frozen, up to the tap ──► its projector, frozen ──► 1.5 (1 - cosine) ──► codec
-# latent ──× (no gradient) ──► + noise at t ──► denoiser ──► flow matching, 0.5 (1 - cosine) ──► denoiser
+# latent ──► + noise at t ──► denoiser, weights frozen, up to the tap ──► its projector, frozen ──┐
+#                                                                   codec ◄── 1.5 (1 - cosine) ◄──┘
+# latent ──× (no gradient) ──► + noise at t ──► denoiser ──► flow matching, 0.5 (1 - cosine) ──┐
+#                                                                                  denoiser ◄──┘
 
 
 class EndToEndCodec(TrainedCodec):
@@ -248,7 +250,8 @@ class EndToEndCodec(TrainedCodec):
 #
 # pixels ──► encoder ──► mean ──┬──► decoder (of a sample) ──► squared and absolute error, KL
 #                               ├──► a head of its own ──► 1 - cosine with the teacher's tokens
-#                               └──× (no gradient) ──► running mean and variance ──► denoiser ──► flow matching
+#                               └──× (no gradient) ──► running mean and variance ──► denoiser ──┐
+#                                                                              flow matching ◄──┘
 
 
 class UseLatentAlignment(TrainedCodec):

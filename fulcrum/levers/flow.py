@@ -110,7 +110,9 @@ class UseEDMNoise(Swap):
 # arXiv:2206.00364
 #
 # x_t ── x c_in ──► network ──► F ── x c_out ──┬──► x0
-#   └───────────────── x c_skip ───────────────┘        c_in, c_skip, c_out of sigma = n t / (1 - t), n the noise's scale
+#   └───────────────── x c_skip ───────────────┘
+#
+# c_in, c_skip, c_out of sigma = n t / (1 - t), n the noise's scale
 
 
 class EDMPrecondition(Swap):

@@ -115,8 +115,8 @@ def prx_256() -> RunSpec:
     """The published baseline at 256 px: FLUX.1's latents, T5Gemma's texts, AdamW, 1,170,691,648
     parameters.
 
-    torchrun --nproc-per-node 8 -m fulcrum train prx_256 --device cuda --set
-    "data.source=folder(path='STORE')"
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256 --device cuda
+    --set "data.source=folder(path='STORE')"
     --set encode.codec.path=CODEC --set encode.text.path=TEXT
 
     Computed, never run: 1,000,000 pictures are encoded in 1.2 h on 8xH100 and trained on in 6.6 h
@@ -151,8 +151,8 @@ def prx_256() -> RunSpec:
 def prx_256_flux2() -> RunSpec:
     """The same on the 32 channels of FLUX.2's autoencoder, read through its own class.
 
-    torchrun --nproc-per-node 8 -m fulcrum train prx_256_flux2 --device cuda --set
-    "data.source=folder(path='STORE')"
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256_flux2 --device cuda
+    --set "data.source=folder(path='STORE')"
     --set encode.codec.path=CODEC --set encode.text.path=TEXT
 
     Computed, never run: 1,000,000 pictures are encoded in 1.2 h on 8xH100 and trained on in 6.6 h
@@ -168,9 +168,10 @@ def prx_256_repa_e() -> RunSpec:
     """REPA-E's frozen autoencoder with alignment to DINOv3 ViT-L to the last step: two changes, as
     published.
 
-    torchrun --nproc-per-node 8 -m fulcrum train prx_256_repa_e --device cuda --set
-    "data.source=folder(path='STORE')"
-    --set encode.codec.path=CODEC --set encode.text.path=TEXT --set encode.teachers.dinov3.path=TEACHER
+    torchrun --nproc-per-node 8 -m fulcrum train prx_256_repa_e --device cuda
+    --set "data.source=folder(path='STORE')"
+    --set encode.codec.path=CODEC --set encode.text.path=TEXT
+    --set encode.teachers.dinov3.path=TEACHER
 
     Computed, never run: 1,000,000 pictures are encoded in 1.4 h on 8xH100 and trained on in 6.6 h
     on 8xH100; 17 of 80 GB a GPU; 128 $ at 2.00 $ an hour and GPU, of which 22 $ for encoding.
@@ -200,8 +201,8 @@ def prx_pixels_1024() -> RunSpec:
     """The published baseline at 1024 px without an autoencoder: patches of 32, 1,177,215,744
     parameters.
 
-    torchrun --nproc-per-node 8 -m fulcrum train prx_pixels_1024 --device cuda --set
-    "data.source=folder(path='STORE')"
+    torchrun --nproc-per-node 8 -m fulcrum train prx_pixels_1024 --device cuda
+    --set "data.source=folder(path='STORE')"
     --set encode.text.path=TEXT
 
     Computed, never run: 1,000,000 pictures are encoded in 58 min on 8xH100 and trained on in 14.5 h
@@ -218,8 +219,8 @@ def prx_7b() -> RunSpec:
     """The published 7 B pixel model: width 3584, 24 blocks, patches of 16, Qwen3-VL's texts, noise
     of twice the scale.
 
-    torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m fulcrum
-    train prx_7b
+    torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
+    -m fulcrum train prx_7b
     --device cuda --mesh 8x8 --microbatch 1 --out SHARED --set "data.source=folder(path='STORE')"
     --set encode.text.path=TEXT
 
@@ -252,8 +253,8 @@ def speedrun_24h() -> RunSpec:
     """The published 24-hour run: 512 px with alignment, then 1024 px; TREAD, LPIPS through VGG,
     Muon, an average.
 
-    torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m fulcrum
-    train speedrun_24h
+    torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
+    -m fulcrum train speedrun_24h
     --device cuda --mesh 4x8 --microbatch 16 --out SHARED --set "data.source=folder(path='STORE')"
     --set encode.text.path=TEXT --set encode.teachers.dinov3.path=TEACHER
 

@@ -54,8 +54,10 @@ class Routing(Swap):
 # SPRINT: the middle blocks see a quarter of the tokens, and a learned linear joins them with all.
 # arXiv:2510.21986
 #
-#     tokens ──► block 0 … ──┬── one of every 2 x 2 ──► blocks start … end ──► on a grid of mask tokens ──┐
-#                            └──────────────────────────── dense ─────────────────────────────────────────┴─► W [·; ·] + b ──►
+#     tokens ──► block 0 … ──┬── one of every 2 x 2 ──► blocks start … end ──► grid of ───────┐
+#                            │                                                 mask tokens    │
+#                            └──────────────────────────── dense ─────────────────────────────┤
+#                                                                         ◄── W [·; ·] + b ◄──┘
 #
 # With probability `path_drop` a sample gets mask tokens only; the last part of the budget keeps
 # every token.

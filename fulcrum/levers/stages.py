@@ -352,8 +352,8 @@ class ResolutionLadder(Lever):
 # --------------------------------------------------------------------------------------------------
 # Rate stage: the last part of the budget at a learning rate of its own, warmed up again.
 #
-# lr ──╮ warm-up, plateau, decay as ever ──╲    ╱‾‾╲   rate · lr: warmed up over optim.rewarm of the stage,
-#      ╯                                    ╲──╯    ╲  decayed over optim.decay of it
+# lr ──╮ warm-up, plateau, decay as ever ──╲    ╱‾‾╲   rate · lr: warmed up over optim.rewarm
+#      ╯                                    ╲──╯    ╲  of the stage, decayed over optim.decay of it
 
 
 class RateStage(Lever):

@@ -73,9 +73,11 @@ from fulcrum.training.trained_run import shared_batches
 # --------------------------------------------------------------------------------------------------
 # Who judges a run's pictures: the embedded networks, and real ones that a plan names.
 #
-#     embedded   frechet, frechet_limit, mmd, mmd_published; what stands where, by two judges, for pictures of the world
-#     lite0   kid, mmd against the reference; name_rank, name_recall where pictures have a caption called short
-#     vgg     kid against the reference; lpips to the reference picture of the same caption
+#     embedded   frechet, frechet_limit, mmd, mmd_published; what stands where, by two judges, for
+#                pictures of the world
+#     lite0      kid, mmd against the reference; name_rank, name_recall where pictures have a
+#                caption called short
+#     vgg        kid against the reference; lpips to the reference picture of the same caption
 #
 # B pictures of a batch, n of all, d feature width
 

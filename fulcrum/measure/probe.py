@@ -31,7 +31,7 @@ KEPT = 8  # of n pictures one in so many remains when diversity collapses
 NOISES = 32
 
 
-# --- faults of pixels: (B, 3, H, W) uint8 -> the same ------------------------------------------------------------------
+# --- faults of pixels: (B, 3, H, W) uint8 -> the same ---------------------------------------------
 def negated(images: Tensor) -> Tensor:
     return 255 - images
 
@@ -76,7 +76,7 @@ PIXELS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-# --- faults of the choice of pictures: which of n, in which order -------------------------------------------------------
+# --- faults of the choice of pictures: which of n, in which order ---------------------------------
 def halved(rows: Tensor) -> Tensor:
     return _shuffled(torch.arange(len(rows)))[: len(rows) // 2]
 
@@ -188,9 +188,8 @@ class ProbeTable(Frozen):
             words = []
             for name, width in zip(names, widths, strict=True):
                 cell = by_place.get((probe, name))
-                words.append(
-                    f"{(marks[cell.found] + ('' if cell.as_declared else ' (!)')) if cell else '':>{width}}"
-                )
+                mark = marks[cell.found] + ("" if cell.as_declared else " (!)") if cell else ""
+                words.append(f"{mark:>{width}}")
             out.append(f"{probe:<{first}}  " + "  ".join(words))
         return out
 

@@ -63,7 +63,10 @@ Width = Annotated[int, Within("[1, 65536]")]  # of a layer: features, channels, 
 def typed(value: Any) -> str:
     """A setting as a person types it in a phrase: [matrix, head], not ('matrix', 'head')."""
     if isinstance(value, tuple | list):
-        return f"[{', '.join(word if re.fullmatch('[A-Za-z_]+', word := str(item)) else repr(item) for item in value)}]"
+        words = (
+            word if re.fullmatch("[A-Za-z_]+", word := str(item)) else repr(item) for item in value
+        )
+        return f"[{', '.join(words)}]"
     return str(value)
 
 

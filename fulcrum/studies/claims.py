@@ -167,13 +167,15 @@ def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
 def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Fared:
     """The verdict on a claim that may be held against what was seen, by these rules:
 
-    scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which): only the direction is
-                    compared. A published size never is, and the other direction contradicts nothing: it is "opposite here".
+    scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which):
+                    only the direction is compared. A published size never is, and the other
+                    direction contradicts nothing: it is "opposite here".
     scope "same"    the claim's own setting and metric.
 
-    seen \\ claimed         the same direction   the other direction                              none
-    better, worse          replicated           "same": contradicted; "scaled": opposite here    as the other direction
-    tie                    "same": contradicted; "scaled": out of scope                          replicated
+    seen \\ claimed         the same direction   the other direction       none
+    better, worse          replicated           "same": contradicted;     as the other direction
+                                                "scaled": opposite here
+    tie                    "same": contradicted; "scaled": out of scope   replicated
     inconclusive           underpowered
     failed, not learned    not comparable
     """

@@ -285,7 +285,8 @@ def _copy(source: Path, target: Path) -> None:
 # Finished cells in a small folder that fits into a repository: one line for each, cards once, no
 # weights.
 #
-# cells.jsonl         what each cell found, on which machine, its held-out curve; every line with a checksum of itself
+# cells.jsonl         what each cell found, on which machine, its held-out curve; every line with a
+#                     checksum of itself
 # cards.json          the metrics' cards, by the names that the lines call them
 # pictures/KEY.json   of the first seed of each arm
 

@@ -135,7 +135,9 @@ def _require_runs(folder: Path, out: Path) -> None:
         inside = (folder / "plan.json").is_file() or KEY.fullmatch(folder.resolve().name)
         raise BadInput(
             f"{folder} holds no runs",
-            f"{'name the folder that it lies in' if inside else 'name the --out folder that the other machine wrote to'}",
+            "name the folder that it lies in"
+            if inside
+            else "name the --out folder that the other machine wrote to",
         )
 
 

@@ -57,7 +57,9 @@ def hopeless(
     successive: int = 3,
     level: float = 0.99,
 ) -> bool:
-    """May the arm be stopped at the last of `shares` of the budget?  differences (n, P): arm minus baseline.
+    """May the arm be stopped at the last of `shares` of the budget?
+
+    differences: (n, P), arm minus baseline.
 
     decay: the share of the budget, at its end, over which the learning rate of either side falls;
     0: it stays.

@@ -166,18 +166,23 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from fulcrum.training.dist.shard import prepare, sum_gradients
 from fulcrum.training.dist.ranks import Ranks
 from fulcrum.training.dist.collectives import device_mesh
-dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)  # seven others that answer at once
+# seven others that answer at once
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
 ranks = Ranks(0, 8)
 with torch.device("meta"):
     net = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(3)))
-prepare(net, net, ranks, lambda name, shape: torch.ones(shape), mesh=device_mesh(sys.argv[1], ranks), gather=torch.bfloat16)
+mesh = device_mesh(sys.argv[1], ranks)
+prepare(net, net, ranks, lambda name, shape: torch.ones(shape), mesh=mesh, gather=torch.bfloat16)
 for sent in (False, True):
     sum_gradients(net, sent)
     net(torch.ones(4, 64, dtype=torch.bfloat16)).sum().backward()
     params = [one for layer in net for one in layer._get_fsdp_state()._fsdp_param_group.fsdp_params]
-    whole = [one.unsharded_accumulated_grad for one in params if one.unsharded_accumulated_grad is not None]
-    own = [one.sharded_param.grad.to_local() for one in params if one.sharded_param.grad is not None]
-    print(sum(one.nbytes for one in whole), sum(one.nbytes for one in own))
+    whole = [one.unsharded_accumulated_grad for one in params]
+    own = [one.sharded_param.grad for one in params]
+    print(
+        sum(grad.nbytes for grad in whole if grad is not None),
+        sum(grad.to_local().nbytes for grad in own if grad is not None),
+    )
 """
 
 

@@ -1,7 +1,9 @@
 """One rank of two or four, run as a script by test_meshes.py: sessions on several meshes, one after
 the other.
 
-python mesh_world.py OUT NAME:PORT[:FOLDER[:IMAGES]] ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+python mesh_world.py OUT NAME:PORT[:FOLDER[:IMAGES]] ...
+
+RANK, LOCAL_RANK and WORLD_SIZE are in the environment.
 
 A session is kept in OUT/FOLDER, by default OUT/NAME, and is stopped after so many images.
 """

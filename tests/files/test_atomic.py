@@ -232,7 +232,8 @@ _KILLED = """
 import os, sys
 from pathlib import Path
 from fulcrum.files.atomic import atomic_file, folder_atomic
-with folder_atomic(Path(sys.argv[1], "entry")) as aside, atomic_file(Path(sys.argv[1], "x")) as stream:
+there = Path(sys.argv[1])
+with folder_atomic(there / "entry") as aside, atomic_file(there / "x") as stream:
     (aside / "half").touch()
     os.kill(os.getpid(), 9)
 """

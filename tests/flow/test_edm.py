@@ -87,8 +87,8 @@ def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
 
 @pytest.mark.parametrize(("s", "n"), [(1.0, 1.0), (0.5, 1.0), (0.4, 2.0)])
 def test_edms_noise_law_and_weight_are_edms(s, n):
-    """ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; the loss (sigma^2 + s^2) / (sigma s)^2 ||D - x0||^2, table
-    1."""
+    """ln sigma ~ N(-1.2, 1.2) for data of deviation 0.5; the loss
+    (sigma^2 + s^2) / (sigma s)^2 ||D - x0||^2, table 1."""
     u, z = normal_numbers()
     sigma = torch.exp(-1.2 + 1.2 * z) * s / 0.5  # the same share of the picture is destroyed
     t = built(EDMNoise(), n, s)(u).double()

@@ -40,8 +40,9 @@ for folder in sys.argv[1:]:
     code = open("README.md", encoding="utf-8").read().split("```python")[1].split("```")[0]
     code = code.replace('base = "FOLDER"', 'base = "base"')  # as the line asks
     exec(code, {})
-    exec(code.replace("pipeline.transformer = ", "_ = ").replace("(pipeline.transformer, folder)", ".__name__")
-         .replace("picture.png", "without.png"), {})
+    code = code.replace("pipeline.transformer = ", "_ = ")
+    code = code.replace("(pipeline.transformer, folder)", ".__name__")
+    exec(code.replace("picture.png", "without.png"), {})
 """
 
 

@@ -27,7 +27,8 @@ def test_one_process_equals_two(name, found):
 
 
 BATCH_DEPENDENT = '''
-"""A term that compares a sample with the mean of its batch: with two processes the batch is another."""
+"""A term that compares a sample with the mean of its batch: with two processes the batch is
+another."""
 from typing import Any, ClassVar
 
 from fulcrum.levers.base import Card, Lever

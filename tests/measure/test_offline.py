@@ -108,7 +108,8 @@ def test_two_processes_give_the_same_features(tmp_path: Path) -> None:
         from fulcrum.measure.features.extractor import load_extractor
         from fulcrum.measure.pictures import PictureSet
         offline.CHUNK = int(sys.argv[3])
-        look = offline.Pass([Comparison(load_extractor('embedded'), [Frechet()])], Path(sys.argv[2]), False)
+        comparisons = [Comparison(load_extractor('embedded'), [Frechet()])]
+        look = offline.Pass(comparisons, Path(sys.argv[2]), False)
         look.look(PictureSet(Path(sys.argv[1])))
     """
     running = [

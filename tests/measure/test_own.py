@@ -14,7 +14,8 @@ METRIC = """
 from fulcrum.measure.metrics.base import RowDistance
 
 class MeanGap(RowDistance):
-    name, label, estimator = "mean_gap", "Distance of means", "Euclidean distance of the mean features"
+    name, label = "mean_gap", "Distance of means"
+    estimator = "Euclidean distance of the mean features"
     sees = {"wrong_range": "worse", "collapsed": "stays"}
 
     def value(self, pictures, reference):
@@ -61,7 +62,7 @@ def test_metric_and_extractor(tmp_path: Path) -> None:
         (METRIC.replace('"mean_gap"', '"frechet"'), "is taken"),
         (METRIC.replace('"collapsed"', '"colapsed"'), "did you mean: collapsed"),
         (METRIC.replace('"stays"', '"remains"'), "write worse, better, stays, depends"),
-        (METRIC.replace("name, label, estimator", "name, label, other"), "needs `estimator`"),
+        (METRIC.replace("estimator = ", "other = "), "needs `estimator`"),
         (EXTRACTOR.replace('"colours", 6', '"clip", 6'), "exists already"),
         (EXTRACTOR.replace('"scale.txt"', '"none.txt"'), "which are not there"),
         (EXTRACTOR.replace("name, width, resize", "name, depth, resize"), "needs `width`"),

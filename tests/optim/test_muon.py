@@ -27,8 +27,8 @@ def give_gradients(held: dict[str, Parameter], step: int) -> None:
 
 
 def by_singular_values(x: torch.Tensor) -> torch.Tensor:
-    """The definition: the polynomial acts on each singular value of X / ||X|| and leaves the vectors
-    alone."""
+    """The definition: the polynomial acts on each singular value of X / ||X|| and leaves the
+    vectors alone."""
     u, s, vt = torch.linalg.svd(x.double() / x.double().norm(), full_matrices=False)
     for _ in range(5):
         s = A * s + B * s**3 + C * s**5

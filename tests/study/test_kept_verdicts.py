@@ -58,8 +58,8 @@ def invent(record):
 
 
 def test_the_verdicts_of_our_own_plans_cannot_be_hidden_behind_a_file_that_nobody_has(ours):
-    """ "14 mean differences computed again, all as kept" was said of verdicts that somebody had made
-    up."""
+    """ "14 mean differences computed again, all as kept" was said of verdicts that somebody had
+    made up."""
     edit(ours / "result.json", invent)
     edit_facts(ours, user_files={"x.py": "0" * 64})
     for judged in (verify, results):

@@ -131,7 +131,8 @@ begun = time.monotonic()
 while time.monotonic() < begun + 6:  # longer than may be silent
     print(flush=True)
     time.sleep(0.5)
-print(json.dumps(dict(key=asked["key"], ok=False, outcome=True, error="trained to nothing", hint="")), flush=True)
+answer = dict(key=asked["key"], ok=False, outcome=True, error="trained to nothing", hint="")
+print(json.dumps(answer), flush=True)
 """
     lane = type("Stopped", (Lane,), {"program": ("-c", code)})
     board = run_all(

@@ -157,7 +157,7 @@ def test_cells_that_do_not_say_where_they_ran_are_not_unlike():
     assert facts["machine"]["processor"] in machine_words(facts) and "torch" in machine_words(facts)
 
 
-def test_the_same_cell_with_other_numbers_is_refused_on_one_kind_of_machine_and_the_first_kept_on_two(
+def test_same_cell_with_other_numbers_is_refused_on_one_kind_of_machine_and_the_first_kept_on_two(
     whole, tmp_path
 ):
     a, b = part(whole, tmp_path / "a", *ALL), part(whole, tmp_path / "b", ALL[0])

@@ -31,7 +31,8 @@ class Smooth(slots.TermFiller):
             taps = (1,)
             def forward(self, view):
                 rough = (view.x[..., 1:] - view.x[..., :-1]).abs().flatten(1).mean(1)
-                return rough * view.draw.extra["smooth/u"][:, 0] + 0 * view.taps[1].h.flatten(1).mean(1)
+                nothing = 0 * view.taps[1].h.flatten(1).mean(1)
+                return rough * view.draw.extra["smooth/u"][:, 0] + nothing
         return Term()
 
 class UseSmooth(Lever):

@@ -54,14 +54,20 @@ from tools.evidence.words import folded, notes_by_names, row_lines
 
 
 STYLE = """
-:root{--page:#fff;--line:#d9d5cd;--ink:#1d1c1a;--soft:#5c5852;--band:#f1eee7;--better:#1f63ad;--worse:#b8500f;--even:#6a6761}
-@media (prefers-color-scheme:dark){:root{--page:#16181c;--line:#3a3c41;--ink:#eceae5;--soft:#a9a59d;--band:#24262b;
+:root{--page:#fff;--line:#d9d5cd;--ink:#1d1c1a;--soft:#5c5852;--band:#f1eee7;\
+--better:#1f63ad;--worse:#b8500f;--even:#6a6761}
+@media (prefers-color-scheme:dark){:root{--page:#16181c;--line:#3a3c41;--ink:#eceae5;\
+--soft:#a9a59d;--band:#24262b;
 --better:#74b0f2;--worse:#f0985a;--even:#a5a19a}}
-text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue","Liberation Sans",sans-serif;
+text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,\
+"Helvetica Neue","Liberation Sans",sans-serif;
 fill:var(--ink);font-size:13px}
-.page{fill:var(--page);stroke:var(--line)}.band{fill:var(--band)}.zero{stroke:var(--soft)}.axis,.rule{stroke:var(--line)}
-.title{font-size:19px;font-weight:650}.soft,.tick{fill:var(--soft);font-size:12px}.value{font-variant-numeric:tabular-nums;font-size:12px}
-.small{font-size:11px}.strong{font-weight:600}.better{--c:var(--better)}.worse{--c:var(--worse)}.tie,.undecided,.other{--c:var(--even)}
+.page{fill:var(--page);stroke:var(--line)}.band{fill:var(--band)}\
+.zero{stroke:var(--soft)}.axis,.rule{stroke:var(--line)}
+.title{font-size:19px;font-weight:650}.soft,.tick{fill:var(--soft);font-size:12px}\
+.value{font-variant-numeric:tabular-nums;font-size:12px}
+.small{font-size:11px}.strong{font-weight:600}.better{--c:var(--better)}\
+.worse{--c:var(--worse)}.tie,.undecided,.other{--c:var(--even)}
 .bar{fill:var(--c);opacity:.2}.whisker{stroke:var(--c);stroke-width:2;fill:none}.dot{fill:var(--c)}
 .ring{fill:var(--page);stroke:var(--c);stroke-width:2}.torn{stroke:var(--page);stroke-width:3}
 """

@@ -24,7 +24,7 @@ a terminal.
 
 | command | what it does |
 |---|---|
-"""
+"""  # noqa: E501
 
 
 def every_command(app: typer.Typer) -> dict[str, Any]:

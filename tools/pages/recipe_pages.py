@@ -24,7 +24,7 @@ a lever changes one thing of it: `fulcrum train "pocket + muon"`. Your own comes
 
 | recipe | pixels | tokens | parameters | batch | images | steps | FLOPs of training |
 |---|---|---|---|---|---|---|---|
-"""
+"""  # noqa: E501
 
 
 def recipe_pages(catalogue: Catalogue) -> dict[str, str]:

@@ -21,7 +21,7 @@ A slot of a *seam* holds a filler: a kind with settings of its own, as in `--set
 setting of the filler that is there is a slot too: `--set sample.guide.scale=3.0`. Sections below list every kind that
 fits, with its settings.
 
-"""
+"""  # noqa: E501
 
 
 def slot_page(fillers: tuple[type[Filler], ...]) -> str:

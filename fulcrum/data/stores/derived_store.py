@@ -308,8 +308,10 @@ def _sealed(
 # --------------------------------------------------------------------------------------------------
 # A table of scores: how well each picture of a store fits its caption, by whatever the user trusts.
 #
-# # store 1f0c...            the content hash of the store, if the table says it; then it must be that of this one
-# row,score                  row: the number of the picture in the store, from 0; score: higher fits better
+# # store 1f0c...            the content hash of the store, if the table says it; then it must be
+#                            that of this one
+# row,score                  row: the number of the picture in the store, from 0;
+#                            score: higher fits better
 # 0,27.1
 # 1,14.9
 

@@ -125,10 +125,13 @@ def _whole(folder: Path, tables: dict[str, Any]) -> bool:
 #
 #     store.json     sizes, shards, checksums of every table, the content hash; sealed
 #     shards/        ordinary WebDataset tars, named by number and content
-#     samples.bin    one row per picture (ROW below); captions.bin and names.bin, packed, with the ends of their rows
-#     ledger.json    what became of every sample that was given; ledger.jsonl names those that were not kept as they were
+#     samples.bin    one row per picture (ROW below); captions.bin and names.bin, packed, with the
+#                    ends of their rows
+#     ledger.json    what became of every sample that was given; ledger.jsonl names those that were
+#                    not kept as they were
 #     card.json      the data card
-#     given.json     hashes of the samples that an import read: the same import again is known by them; sealed
+#     given.json     hashes of the samples that an import read: the same import again is known by
+#                    them; sealed
 #
 # The content hash covers pictures, captions, shapes and splits in their order, not where or in
 # which shards they lie.

@@ -685,7 +685,8 @@ def _paint_objects(canvas: Canvas, scenes: Scenes, light: Canvas | None) -> None
         np.clip(np.floor(c * side).astype(np.int64) - window // 2, 0, side - window) for c in (x, y)
     )
 
-    # Taylor series instead of library sine and cosine, whose last bit differs between machines; |angle| <= 0.2.
+    # Taylor series instead of library sine and cosine, whose last bit differs between machines;
+    # |angle| <= 0.2.
     square = angle * angle
     cosine = (_F(1) - square * (_F(0.5) - square * _F(1 / 24))) / radius
     sine = angle * (_F(1) - square * (_F(1 / 6) - square * _F(1 / 120))) / radius

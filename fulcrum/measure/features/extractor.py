@@ -197,11 +197,13 @@ class Moments:
 # Feature networks behind one call, each with its card: embedded, Inception, CLIP, DINOv2, or your
 # own.
 #
-#     embedded                          the network that travels with Fulcrum: for the embedded world
-#     inception=weights.safetensors     FID's pool3, TensorFlow's resize (inception-torch: as pytorch-fid resizes)
-#     clip=folder                       image embeddings of a CLIP model: CMMD, and the CLIP score
-#     dino=folder                       class token of a DINOv2 model: FD-DINO, DINO-MMD
-#     lite0, vgg                        EfficientNet-Lite0 and LPIPS's VGG from installed packages (or =file): real judges
+#     embedded                       the network that travels with Fulcrum: for the embedded world
+#     inception=weights.safetensors  FID's pool3, TensorFlow's resize (inception-torch: as
+#                                    pytorch-fid resizes)
+#     clip=folder                    image embeddings of a CLIP model: CMMD, and the CLIP score
+#     dino=folder                    class token of a DINOv2 model: FD-DINO, DINO-MMD
+#     lite0, vgg                     EfficientNet-Lite0 and LPIPS's VGG from installed packages (or
+#                                    =file): real judges
 #
 # A folder is what save_pretrained writes; hub:org/name asks the hub, and nothing else does.
 #

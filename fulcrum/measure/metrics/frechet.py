@@ -16,7 +16,7 @@ from fulcrum.measure.metrics.base import Interval, jackknife
 # Fréchet distance of two Gaussians by symmetric eigenvalues; on the small Gram side when rows are
 # few.
 #
-# d^2 = |mean_a - mean_b|^2 + tr(A) + tr(B) - 2 tr((A B)^(1/2))                  (Dowson and Landau 1982)
+# d^2 = |mean_a - mean_b|^2 + tr(A) + tr(B) - 2 tr((A B)^(1/2))            (Dowson and Landau 1982)
 #
 # With B = R R^T the last trace is the sum of the square roots of the eigenvalues of R^T A R, which
 # is symmetric: no complex matrix square root, no dropped imaginary part. R depends on the reference

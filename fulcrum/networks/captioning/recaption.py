@@ -47,8 +47,9 @@ from fulcrum.spec.run import cores
 # What a captioner answered, in blocks of pictures: a block is a file that is whole or absent, so a
 # killed command goes on.
 #
-#     answers/00012.jsonl     a head with the body's hash, then a line for each picture: row, {style: [text, ended, score]},
-#                             and where somebody scores, the scores of the captions that were there
+#     answers/00012.jsonl     a head with the body's hash, then a line for each picture: row,
+#                             {style: [text, ended, score]}, and where somebody scores, the scores
+#                             of the captions that were there
 #
 # Rules are not applied here: with other rules the same answers are judged anew, and nobody is asked
 # twice.

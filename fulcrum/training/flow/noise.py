@@ -43,9 +43,11 @@ AT_ONCE = 32_768  # numbers; what is written in between stays in the cache of on
 
 @lru_cache(maxsize=1)
 def lines() -> NDArray[np.float32]:
-    """(2, 65536) slope and offset of the chord over each segment of u = ±1 ... ±2^31, where P(|z| > |z(u)|) = |u| / 2^31.
+    """(2, 65536) slope and offset of the chord over each segment of u = ±1 ... ±2^31, where
+    P(|z| > |z(u)|) = |u| / 2^31.
 
-    The tail is where |u| is small, and there floating point numbers lie densest: it reaches to 6.2 standard deviations.
+    The tail is where |u| is small, and there floating point numbers lie densest: it reaches to 6.2
+    standard deviations.
     """
     # 1 ... 2^31
     edges = (

@@ -55,7 +55,9 @@ SOLVERS = {"euler": euler, "midpoint": midpoint}
 # Guidance: away from a weaker prediction. A guide asks the denoiser for velocities and combines
 # them.
 #
-# B batch, C channels, h, w latent rows and columns. Every guide is  v = v_weak + w (v_strong - v_weak)  and w = 1 asks once.
+#     v = v_weak + w (v_strong - v_weak)      every guide; w = 1 asks once
+#
+# B batch, C channels, h, w latent rows and columns
 
 
 Path = Literal["full", "routed", "short"]

@@ -24,8 +24,8 @@ def coded_of(view: View) -> Coded:
 
 
 class ReconstructionTerm(nn.Module):
-    """squared e^2 + absolute |e| of the decoded sample, mean over pixels, and kl KL(posterior | standard normal), mean over
-    the latent."""
+    """squared e^2 + absolute |e| of the decoded sample, mean over pixels, and
+    kl KL(posterior | standard normal), mean over the latent."""
 
     taps: tuple[int, ...] = ()
 

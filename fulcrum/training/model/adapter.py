@@ -1,7 +1,8 @@
 """Weights that stay as they began, and small products that learn beside them (LoRA,
 arXiv:2106.09685).
 
-    y = W x + b + scale up down x          down (r, inputs) begins as a layer's weight does, up (outputs, r) at zero
+    y = W x + b + scale up down x          down (r, inputs) begins as a layer's weight does,
+                                           up (outputs, r) at zero
 
 D inputs, E outputs, r rank
 """

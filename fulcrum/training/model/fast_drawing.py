@@ -23,7 +23,8 @@ from fulcrum.training.model.transformer import (
 # Blocks without gradients, in half as many operations: what pictures are drawn with on a CPU. The
 # same sums as `Block`.
 #
-#     one time for the whole batch   shift and scale are bias and gain of the layer norm: one operation
+#     one time for the whole batch   shift and scale are bias and gain of the layer norm: one
+#                                    operation
 #     queries and keys together      normalised, and turned in place as complex numbers
 #     the MLP's activation           in place
 #

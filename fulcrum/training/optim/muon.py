@@ -116,7 +116,9 @@ def _wide(x: Tensor) -> bool:
 # Muon: momentum whose matrices are orthogonalised before they are applied.
 # kellerjordan.github.io/posts/muon
 #
-#     m <- mu m + g          u = g + mu m  (Nesterov)          W <- W - lr 0.2 sqrt(max(rows, cols)) NewtonSchulz(u)
+#     m <- mu m + g
+#     u = g + mu m                                               (Nesterov)
+#     W <- W - lr 0.2 sqrt(max(rows, cols)) NewtonSchulz(u)
 #
 # The factor 0.2 sqrt(max(rows, cols)) gives the update the size of AdamW's (arXiv:2502.16982), so
 # AdamW's learning rate fits. `torch.optim.Muon` averages (m <- mu m + (1-mu) g) where this sums;
@@ -126,7 +128,8 @@ def _wide(x: Tensor) -> bool:
 Whole = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 """Works on whole matrices by name."""
 Deal = Callable[[Mapping[str, Tensor], Mapping[str, Parameter], Whole], dict[str, Tensor]]
-"""(this rank's parts of the matrices, their parameters, work on whole matrices) -> this rank's parts of the result."""
+"""(this rank's parts of the matrices, their parameters, work on whole matrices) -> this rank's
+parts of the result."""
 
 MATCH_ADAMW = 0.2  # RMS of a typical AdamW update, arXiv:2502.16982 section 2.2
 

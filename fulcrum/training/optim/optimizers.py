@@ -338,7 +338,8 @@ class Rule(Protocol):
     store: StoredWeights
     """How it keeps the weights."""
     stalled: Tensor | None
-    """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was not zero]."""
+    """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was
+    not zero]."""
 
     def step(
         self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None

@@ -1,7 +1,9 @@
 """One rank of two, run as a script by test_agreement.py: `fulcrum train` again and again, each time
 with another mishap.
 
-python agreement_ranks.py OUT COPY PORT ...     with RANK, LOCAL_RANK and WORLD_SIZE in the environment
+python agreement_ranks.py OUT COPY PORT ...
+
+RANK, LOCAL_RANK and WORLD_SIZE are in the environment.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """One rank, run as a script by test_stopped_encoding.py: `fulcrum train` whose encoding takes long.
 
-python encoding_ranks.py MARKS held|train WORDS...     every slow chunk leaves a file in MARKS; of the held-out pictures, or
-of those that are trained with
+python encoding_ranks.py MARKS held|train WORDS...
+
+Every slow chunk leaves a file in MARKS; of the held-out pictures, or of those that are trained with
 """
 
 import sys
