@@ -480,8 +480,8 @@ PROMISES = (
     ),
     PromiseMutant(
         "a plan has any number of seeds",
-        "fulcrum/studies/plan.py",
-        "        if len(seeds) > MOST_SEEDS:\n",
+        "fulcrum/judge/design.py",
+        "        if len(seeds) > MAX_SEEDS:\n",
         "        if False:\n",
         "tests/study/test_plan_limits.py",
     ),

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.files.atomic import write_atomic
@@ -25,6 +24,9 @@ from fulcrum.files.sealed import MOST
 from fulcrum.judge import figures, schema, sections, sentences, tables
 from fulcrum.judge.schema import ArmResult, StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError, inert
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # --------------------------------------------------------------------------------------------------
 # The report as Markdown: for a pull request, a mail, or a terminal.
@@ -216,7 +218,9 @@ def read(path: Path | str) -> StudyResult:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only a page needs it
+
     environment = Environment(
         loader=PackageLoader("fulcrum.judge"),
         autoescape=True,

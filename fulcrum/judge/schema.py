@@ -359,6 +359,17 @@ class ArmCost(Frozen):
     parts: dict[str, float] = {}
 
 
+class TimedCost(ArmCost):
+    """An arm over the baseline of its scale: the report's record, all of it known."""
+
+    flops_ratio: float
+    time_ratio: float
+    memory_ratio: float = 1.0
+    parameters_ratio: float
+    #: of one eager step on this machine, median
+    step_seconds: float | None = Field(default=None, exclude=True)
+
+
 class ClaimResult(Claim):
     """A lever's published claim, and how it fared in this study."""
 

@@ -10,11 +10,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from fulcrum.files.atomic import write_json
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.judge.schema import ArmCost
+from fulcrum.judge.schema import TimedCost
 from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
 from fulcrum.spec.run import Device, System
 from fulcrum.studies.arms import Arm, bases_of
@@ -32,17 +31,6 @@ from fulcrum.training.loop import Look, Observer, after, train
 COSTS = "costs.json"
 ROUNDS = 7
 STEPS = 3  # per round and arm
-
-
-class TimedCost(ArmCost):
-    """An arm over the baseline of its scale: the report's record, all of it known."""
-
-    flops_ratio: float
-    time_ratio: float
-    memory_ratio: float = 1.0
-    parameters_ratio: float
-    #: of one eager step on this machine, median
-    step_seconds: float | None = Field(default=None, exclude=True)
 
 
 def costs(

@@ -14,7 +14,33 @@ from pydantic import ValidationError
 
 from fulcrum.data.fillers import OneStyle, World
 from fulcrum.files.sealed import read_json
+from fulcrum.judge.claim_verdicts import judged_claims
+from fulcrum.judge.design import BASELINE, Design, JudgedArm, fraction_of
+from fulcrum.judge.effects import (
+    FractionEffects,
+    all_findings,
+    confirmed,
+    effects_on,
+    fraction_effects,
+    if_learned,
+    interactions,
+    lever_costs,
+    scales,
+    trends,
+)
+from fulcrum.judge.equal_cost import Curves, at_equal_cost, fronts, targets
+from fulcrum.judge.fraction import alias_words, named
 from fulcrum.judge.looks import looks_of, spending
+from fulcrum.judge.metrics import (
+    FAMILY,
+    Failures,
+    Measurements,
+    margins,
+    not_stopped,
+    shown_metric,
+    values_of,
+)
+from fulcrum.judge.power import contrast_detectable, detectable
 from fulcrum.judge.schema import (
     AliasString,
     ArmCost,
@@ -35,7 +61,9 @@ from fulcrum.judge.schema import (
     RateSearch,
     StudyResult,
     Target,
+    TimedCost,
 )
+from fulcrum.judge.sequence import sequence, sequential_findings
 from fulcrum.judge.statistics import PairedEffect, noise_floor, pairs_needed, student_interval
 from fulcrum.measure.preview import read_lines
 from fulcrum.networks.fillers import EmbeddedText
@@ -44,41 +72,13 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.words import in_brief
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import BASELINE, Arm, baseline_of, bases_of, fraction_of, unequal
+from fulcrum.studies.arms import Arm, baseline_of, bases_of, unequal
 from fulcrum.studies.cell import Cell, Layout, failed, finished, measuring, pictures, read_points
-from fulcrum.studies.claims import study_claims
-from fulcrum.studies.effects import (
-    FractionEffects,
-    all_findings,
-    confirmed,
-    effects_on,
-    fraction_effects,
-    if_learned,
-    interactions,
-    lever_costs,
-    scales,
-    trends,
-)
-from fulcrum.studies.equal_cost import Curves, at_equal_cost, fronts, targets
-from fulcrum.studies.fraction import alias_words, named
+from fulcrum.studies.claims import claim_places
 from fulcrum.studies.frozen_plan import added_seeds
-from fulcrum.studies.metrics import (
-    FAMILY,
-    Failures,
-    Measurements,
-    margins,
-    may_differ,
-    metrics_of,
-    not_stopped,
-    other_loss,
-    shown_metric,
-    values_of,
-)
+from fulcrum.studies.judging import judged_arms, metrics_of
 from fulcrum.studies.plan import Plan
-from fulcrum.studies.power import contrast_detectable, detectable
 from fulcrum.studies.runner import Board
-from fulcrum.studies.sequence import sequence, sequential_findings
 from fulcrum.training.dist.machine import fulcrum_version, machine_words
 
 # --------------------------------------------------------------------------------------------------
@@ -94,9 +94,9 @@ def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
         primary_metric=plan.primary,
         seeds=plan.seeds,
         images=run.budget.images,
-        smallest_effect=margins(plan, [base], measured, plan.primary).get(
-            base.name, plan.smallest_effect or 0.0
-        ),
+        smallest_effect=margins(
+            plan, [JudgedArm(base.name, base.name)], measured, plan.primary
+        ).get(base.name, plan.smallest_effect or 0.0),
         alpha=plan.alpha,
         threads_per_cell=plan.threads,
         guidance=float(get(run, "sample.guide.scale")),
@@ -147,7 +147,7 @@ def _text(run: RunSpec) -> str:
 
 def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()) -> list[Remark]:
     """What a reader must know before believing the effects."""
-    found = _rates(plan, searches)
+    found, judged = _rates(plan, searches), judged_arms(plan, arms)
     needed = pairs_needed(plan.alpha)
     if len(plan.seeds) < needed and plan.design != "fractional":
         text = (
@@ -183,7 +183,7 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
         for arm in arms
         if len(bases_of(arm, arms)) > 1
     ]
-    apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
+    apart = [arm.name for arm in judged if arm.own_loss]
     if apart:
         text = (
             f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent"
@@ -193,13 +193,13 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
     found += [
         remark(
             "evaluated-otherwise",
-            f"{arm.name} is evaluated with other {', '.join(fields)} than what it is compared"
-            " with.",
+            f"{arm.name} is evaluated with other {', '.join(arm.may_differ)} than what it is"
+            " compared with.",
             arm=arm.name,
-            fields=list(fields),
+            fields=list(arm.may_differ),
         )
-        for arm in arms
-        if (fields := may_differ(arm))
+        for arm in judged
+        if arm.may_differ
     ]
     return [*found, *unequal(arms), *_design(plan)]
 
@@ -445,20 +445,23 @@ def as_fraction(
 ) -> StudyResult:
     """The result of all cells, with effects of levers instead of arms."""
     table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
+    combinations, levers = judged_arms(plan, layout.arms), judged_arms(plan, arms)
     metrics = [metric.name for metric in result.metrics]
     by_metric = {
-        name: fraction_effects(plan, layout.arms, measured, name, failed) for name in metrics
+        name: fraction_effects(plan, combinations, measured, name, failed) for name in metrics
     }
     judged = [row for one in by_metric.values() for row in one.levers]
     lost = [row for one in by_metric.values() for row in one.failed]
     # each tells why it is not held
-    claims = study_claims(plan, arms, measured, {name: [] for name in metrics})
+    claims = judged_claims(
+        plan, levers, measured, {name: [] for name in metrics}, claim_places(plan, arms, metrics)
+    )
     judged = [
         if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
         for row in judged
     ]
     effects = [confirmed(plan, row) for row in (*judged, *lost)]
-    spent = lever_costs(plan, layout.arms, costs) if costs else {}
+    spent = lever_costs(plan, combinations, costs) if costs else {}
     primary, rule = by_metric[plan.primary], _rule(plan)
     found = (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha))
     return StudyResult(
@@ -498,7 +501,7 @@ def as_fraction(
     )
 
 
-def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
+def _with_sight(plan: Design, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
     """With the true effect that would have been seen in four studies of five: of few seeds by the
     scatter that they were judged by, which is no smaller than that of all levers together."""
     together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
@@ -507,7 +510,7 @@ def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> Pair
     return row.model_copy(update={"detectable": None if units is None else units * scatter})
 
 
-def _rule(plan: Plan) -> Remark:
+def _rule(plan: Design) -> Remark:
     if len(plan.seeds) >= pairs_needed(plan.alpha):
         text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
         return remark("sign-flips", text, seeds=len(plan.seeds))
@@ -614,6 +617,7 @@ def assemble_result(
 ) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
+    judged = judged_arms(plan, arms)
     measured = collect(cells, out, how, kept)
     outcomes = {
         cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None
@@ -622,20 +626,20 @@ def assemble_result(
     for cell in cells:
         if cell.key in outcomes:
             lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
-    sequenced = sequence(plan, arms, measured, lost) if plan.looks else None
+    sequenced = sequence(plan, judged, measured, lost) if plan.looks else None
     spared = {cell.key for cell in cells if sequenced and sequenced.spares(cell.arm, cell.seed)}
     if sequenced:  # what another study has finished or lost beyond the looks is none of this one's
         measured, lost = sequenced.within(measured), sequenced.within(lost)
         outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
     ended = {one.arm for one in state.stopped}
-    running = not_stopped(arms, ended)
+    running = not_stopped(judged, ended)
     metrics = metrics_of(plan, arms[0].run)
     pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
-    claims = study_claims(plan, arms, measured, pairs)
+    claims = judged_claims(plan, judged, measured, pairs, claim_places(plan, arms, pairs))
     family = (
         len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
     )
-    at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
+    at_looks = sequential_findings(plan, judged, measured, lost, sequenced) if sequenced else []
     at_end = {
         metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)
     }
@@ -666,7 +670,7 @@ def assemble_result(
             at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
         reached += targets(plan, running, measured, lines, state.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
-    apart = {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
+    apart = {arm.name for arm in judged if arm.own_loss}
     shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
     for cell in cells:
         values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
@@ -725,7 +729,7 @@ def assemble_result(
         interactions=tuple(
             row for metric in metrics for row in interactions(plan, running, measured, metric, lost)
         ),
-        scales=tuple(scales(plan, arms)),
+        scales=tuple(scales(plan, judged)),
         trends=tuple(
             row for metric in metrics for row in trends(plan, running, measured, metric, lost)
         ),
@@ -770,7 +774,7 @@ def probes(out: Path) -> Probes | None:
 
 
 def _by_arm(
-    arms: Sequence[Arm],
+    arms: Sequence[JudgedArm],
     cells: Sequence[Cell],
     curves: Mapping[str, Sequence[CurvePoint]],
     metric: str,
@@ -788,7 +792,7 @@ def _by_arm(
     return lines
 
 
-def _detectable(plan: Plan, effect: Effect, arms: int) -> float | None:
+def _detectable(plan: Design, effect: Effect, arms: int) -> float | None:
     """The smallest true effect that this study would have seen in four of five repeats, with the
     scatter of this arm's differences on this metric. With looks: at the last of them, whatever the
     earlier ones would have seen."""
@@ -811,7 +815,10 @@ def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
 
 
 def _fronts(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    measured: Measurements,
+    costs: Mapping[str, TimedCost],
 ) -> list[Front]:
     means = {}
     for arm in arms:

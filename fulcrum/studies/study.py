@@ -12,13 +12,16 @@ import torch
 
 from fulcrum.files.paths import explained
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.metrics import EQUAL
 from fulcrum.judge.page import beating, write
-from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.schema import StudyResult, TimedCost
+from fulcrum.judge.sequence import Sequenced, ending, hopeless, sequence, sequential_findings
 from fulcrum.judge.statistics import paired_effect
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import System
-from fulcrum.studies.arm_cost import Clock, TimedCost, costs, read_costs, write_costs
+from fulcrum.studies.arm_cost import Clock, costs, read_costs, write_costs
 from fulcrum.studies.arms import baseline_of
 from fulcrum.studies.cell import (
     Cell,
@@ -34,20 +37,12 @@ from fulcrum.studies.cell import (
     unmeasured_on_the_way,
 )
 from fulcrum.studies.frozen_plan import added_seeds, changed_since, folder_of, freeze
-from fulcrum.studies.metrics import EQUAL
+from fulcrum.studies.judging import judged_arms, telling_share
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, with_primary
 from fulcrum.studies.ray_cluster import RAY_ADDRESS, cluster
 from fulcrum.studies.result import StoppedArm, StudyState, assemble_result, collect
 from fulcrum.studies.runner import Board, Lane, Room, TimeLeft, Work, line, room, run_all, standing
-from fulcrum.studies.sequence import (
-    Sequenced,
-    ending,
-    hopeless,
-    sequence,
-    sequential_findings,
-    telling_share,
-)
 from fulcrum.training.cost_record import of_arm
 from fulcrum.training.dist.machine import at_hand
 from fulcrum.training.dist.ranks import TIMEOUT
@@ -109,7 +104,10 @@ class StudyRun:
         return failures(self.layout.cells, self.out, self.work.measuring.how)
 
     def sequenced(self) -> Sequenced:
-        return sequence(self.plan, self.layout.arms, self._measured(), self.failures())
+        return sequence(self.plan, self._arms(), self._measured(), self.failures())
+
+    def _arms(self) -> list[JudgedArm]:
+        return judged_arms(self.plan, self.layout.arms)
 
     def left(self) -> int:
         """Cells that may still be run: not finished, not failed by themselves, and not of an arm
@@ -189,7 +187,7 @@ class StudyRun:
         while True:
             sequenced = self.sequenced()
             rows = sequential_findings(
-                self.plan, self.layout.arms, self._measured(), self.failures(), sequenced
+                self.plan, self._arms(), self._measured(), self.failures(), sequenced
             )
             words = {row.arm: row.verdict for row in rows}
             for arm, answer in sequenced.answers.items():

@@ -16,12 +16,14 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.effects import EXPLORATORY, all_findings, confirmed, effects_on
+from fulcrum.judge.metrics import EQUAL, Failures, Measurements, values_of
 from fulcrum.judge.schema import Effect, StudyResult
-from fulcrum.judge.statistics import effect_without_pairs, noise_floor, paired_effect
+from fulcrum.judge.statistics import noise_floor
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import PREFIX, Catalogue
-from fulcrum.studies.arms import Wanted, wanted
-from fulcrum.studies.effects import EXPLORATORY, all_findings, confirmed
+from fulcrum.studies.arms import wanted
 from fulcrum.studies.kept import (
     PLAN,
     RESULT,
@@ -38,7 +40,6 @@ from fulcrum.studies.kept import (
     write_contents,
 )
 from fulcrum.studies.kept_cells import KEPT_HINT, KeptCells, read_kept
-from fulcrum.studies.metrics import EQUAL, Failures, Measurements, values_of
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.plan_file import load
 from fulcrum.studies.proof import PRIMARY_ANYWHERE
@@ -79,7 +80,9 @@ def compared_pairs(plan: Plan, result: StudyResult, kept: KeptCells) -> Compared
     """Every effect and every noise of a kept study beside what its cells say."""
     measured, lost = _measured(kept), _lost(kept)
     plan = _with_primary(plan, measured)
-    arms, seeds, alpha = wanted(plan), result.plan.seeds, result.plan.alpha
+    # only the recipe tells what an arm changes of the cards: they are not compared
+    arms = [JudgedArm(one.name, one.against, one.scale, may_differ=None) for one in wanted(plan)]
+    seeds, alpha = result.plan.seeds, result.plan.alpha
     names = [arm.name for arm in (result.arms if result.fraction is None else result.trained)]
     rows: list[tuple[str, Any, Any]] = [
         ("arms", names, [arm.name for arm in arms]),
@@ -159,7 +162,11 @@ def _is_judged(plan: Plan, row: Effect) -> bool:
 
 
 def _judged(
-    plan: Plan, arms: Sequence[Wanted], result: StudyResult, measured: Measurements, lost: Failures
+    plan: Plan,
+    arms: Sequence[JudgedArm],
+    result: StudyResult,
+    measured: Measurements,
+    lost: Failures,
 ) -> dict[tuple[str, str], Effect]:
     """(arm, metric) -> the effect at equal images, judged in its family."""
     if plan.design == "fractional":
@@ -167,52 +174,19 @@ def _judged(
     kept = {(row.arm, row.metric) for row in result.effects if row.unit == EQUAL}
     families = dict[str, list[Effect]]()
     for metric in [metric.name for metric in result.metrics]:
-        rows = [
-            _effect(plan, arm, metric, measured, lost) for arm in arms if arm.name != arm.against
-        ]
         # A loss of another kind is not compared, and only the recipe tells which is.
         told = [
             row
-            for row in rows
-            if row and (metric != "validation_loss" or (row.arm, metric) in kept)
+            for row in effects_on(plan, arms, measured, metric, lost)
+            if metric != "validation_loss" or (row.arm, metric) in kept
         ]
         families |= {metric: told} if told and not (plan.looks and metric == plan.primary) else {}
     findings = all_findings(plan, arms, measured, families)
     return {(row.arm, row.metric): confirmed(plan, row) for row in findings}
 
 
-def _effect(
-    plan: Plan, arm: Wanted, metric: str, measured: Measurements, lost: Failures
-) -> Effect | None:
-    """The paired effect, not yet judged; None: more pairs may come, or the metric is not measured
-    on this arm."""
-    before, after = (values_of(measured, name, metric) for name in (arm.against, arm.name))
-    pairs = [seed for seed in plan.seeds if seed in before and seed in after]
-    own, base = (set(lost.get(name, {})) for name in (arm.name, arm.against))
-    planned, failed = len(plan.seeds), len(own.intersection(plan.seeds))
-    if len(pairs) > 1:
-        return paired_effect(
-            before,
-            after,
-            name=arm.name,
-            metric=metric,
-            unit=EQUAL,
-            seeds=pairs,
-            planned=planned,
-            failed=failed,
-            level=1.0 - plan.alpha,
-        )
-    finished = measured.get(arm.name, {}).keys() & measured.get(arm.against, {}).keys()
-    if not set(plan.seeds) <= {*finished, *own, *base}:
-        return None
-    only = after[pairs[0]] - before[pairs[0]] if pairs else None
-    return effect_without_pairs(
-        arm.name, metric, unit=EQUAL, planned=planned, failed=failed, mean=only
-    )
-
-
 def _mean(
-    plan: Plan, arms: Sequence[Wanted], row: Effect, measured: Measurements
+    plan: Plan, arms: Sequence[JudgedArm], row: Effect, measured: Measurements
 ) -> dict[str, Any]:
     """Of an arm that ended at some look of a sequential plan: the mean of so many pairs."""
     against = {arm.name: arm.against for arm in arms}.get(row.arm)

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.preview import hashes
+from fulcrum.studies.arms import prove
+from fulcrum.studies.judging import judged_arms
 from fulcrum.studies.plan import Plan
 
 PIXEL = (
@@ -37,6 +40,11 @@ def plan(**changes):
         **changes,
     }
     return Plan(**given)
+
+
+def arms_of(asked):
+    """The arms of a plan as the judge reads them."""
+    return judged_arms(asked, prove(asked, CATALOG))
 
 
 def without_times(report):

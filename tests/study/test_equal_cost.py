@@ -3,13 +3,12 @@
 import pytest
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.judge.effects import effects_on
+from fulcrum.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
+from fulcrum.judge.schema import TimedCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out, measuring, point_path, unmeasured_on_the_way
-from fulcrum.studies.effects import effects_on
-from fulcrum.studies.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
-from tests.study.small import cells_of, finish_cell, plan
+from tests.study.small import arms_of, cells_of, finish_cell, plan
 
 
 def test_curves_are_read_between_their_points():
@@ -31,7 +30,7 @@ def test_curves_are_read_between_their_points():
 
 def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
     asked = plan(arms=("muon",), seeds=(0, 1))
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     cells = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
     curves = {
         "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
@@ -57,7 +56,7 @@ def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
 
 def test_a_target_that_is_not_reached_is_not_a_number():
     asked = plan(arms=("muon",), seeds=(0, 1))
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     curves = {
         "baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
         "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)]),
@@ -68,7 +67,7 @@ def test_a_target_that_is_not_reached_is_not_a_number():
 
 
 def test_the_front_holds_what_nothing_cheaper_equals():
-    arms = prove(plan(arms=("muon", "tread", "ema(every=2)")), CATALOG)
+    arms = arms_of(plan(arms=("muon", "tread", "ema(every=2)")))
     means = {
         "baseline": (0.5, 0.4, 0.6),
         "muon": (0.6, 0.5, 0.7),

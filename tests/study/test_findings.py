@@ -8,22 +8,14 @@ import numpy as np
 import pytest
 
 from fulcrum.judge.card import NotComparable
+from fulcrum.judge.effects import all_findings, confirmed, effects_on, interactions, judged, trends
+from fulcrum.judge.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies import result
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import (
-    all_findings,
-    confirmed,
-    effects_on,
-    interactions,
-    judged,
-    trends,
-)
-from fulcrum.studies.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.studies.plan_file import from_plain
 from fulcrum.training.dist.machine import MACHINE
-from tests.study.small import cells_of, plan
+from tests.study.small import arms_of, cells_of, plan
 
 METRIC = "attribute_accuracy"
 SEEDS = tuple(range(6))
@@ -41,7 +33,7 @@ def study():
     means = {"baseline": 0.5, "muon": 0.7, "repa": 0.15, "ema(every=2)": 0.5, "bf16_storage": 0.5}
     return (
         asked,
-        prove(asked, CATALOG),
+        arms_of(asked),
         cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC),
     )
 
@@ -112,7 +104,7 @@ def test_the_finished_study_of_make_study_keeps_its_verdicts_whatever_is_hidden_
         "bf16_storage": (0.4268, 0.4785, 0.48, 0.3652, 0.4429, 0.4912),
     }
     asked = plan(arms=tuple(values)[1:], seeds=SEEDS, primary=METRIC)
-    arms, cells = prove(asked, CATALOG), cells_of(values, METRIC)
+    arms, cells = arms_of(asked), cells_of(values, METRIC)
     whole = {"muon": "better", "bf16_storage": "worse", "short_captions": "worse"}
     assert verdicts(findings(asked, arms, cells, METRIC)) == whole
     for hidden in asked.arms:
@@ -208,7 +200,7 @@ def test_two_seeds_are_enough_for_numbers_and_decide_nothing():
     asked = plan(arms=("muon",), seeds=(0, 1), primary=METRIC)
     (row,) = findings(
         asked,
-        prove(asked, CATALOG),
+        arms_of(asked),
         cells_of({"baseline": (0.1, 0.2), "muon": (0.8, 0.7)}, METRIC),
         METRIC,
     )
@@ -278,7 +270,7 @@ def judged_study(asked, arms, cells):
 
 def test_everything_but_the_primary_metric_is_exploratory():
     asked = plan(arms=("muon",), seeds=tuple(range(8)), primary=METRIC)
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     rows = judged_study(
         asked, arms, many(asked, arms, METRICS, np.random.default_rng(0), mean=20.0)
     )
@@ -299,7 +291,7 @@ def test_with_eleven_metrics_and_nothing_true_no_more_than_alpha_of_studies_have
         smallest_effect=1e-6,
         margin_deviations=1e-6,
     )
-    arms, rng, wrong, studies = prove(asked, CATALOG), np.random.default_rng(1), 0, 100
+    arms, rng, wrong, studies = arms_of(asked), np.random.default_rng(1), 0, 100
     for _ in range(studies):
         rows = judged_study(asked, arms, many(asked, arms, METRICS, rng))
         wrong += any(row.verdict in ("better", "worse") for row in rows)
@@ -310,7 +302,7 @@ def test_one_joint_test_over_all_metrics_decides_what_is_large_on_any():
     asked = plan(
         arms=("muon", "bf16_storage"), seeds=tuple(range(8)), primary=METRIC, confirm="all"
     )
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     cells = many(asked, arms, METRICS, np.random.default_rng(3))
     for seed in asked.seeds:
         cells["muon"][seed]["metrics"]["frechet"]["value"] = -50.0 + seed / 10
@@ -325,7 +317,7 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     asked = plan(
         arms=("ema(every=2)",), interactions=(("muon", "tread"),), seeds=SEEDS, primary=METRIC
     )
-    arms, rng = prove(asked, CATALOG), np.random.default_rng(2)
+    arms, rng = arms_of(asked), np.random.default_rng(2)
     cells = cells_of(
         {arm.name: noise(rng, 0.9 if " + " in arm.name else 0.5) for arm in arms}, METRIC
     )
@@ -345,7 +337,7 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
         asked = from_plain(
             {**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales}
         )
-        arms = prove(asked, CATALOG)
+        arms = arms_of(asked)
         cells = cells_of(
             {arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC
         )
@@ -368,7 +360,7 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
                 "floors": {"noise": 0.21, "grey": 0.0},
                 "ceiling": 0.98,
             }
-    (row,) = findings(asked, prove(asked, CATALOG), cells, METRIC)
+    (row,) = findings(asked, arms_of(asked), cells, METRIC)
     assert row.verdict == verdict
     assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (
         verdict == "not learned"

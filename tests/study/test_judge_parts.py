@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
+from fulcrum.judge import effects as main_effects
+from fulcrum.judge.equal_cost import fronts
 from fulcrum.judge.looks import Answer, looks_of
+from fulcrum.judge.metrics import margins, not_learned
+from fulcrum.judge.power import contrast_detectable, detectable
+from fulcrum.judge.sequence import ending
 from fulcrum.judge.statistics import kept_share, paired_effect
-from fulcrum.studies import effects as main_effects
 from fulcrum.studies import result
 from fulcrum.studies import result as fraction_result
-from fulcrum.studies.equal_cost import fronts
-from fulcrum.studies.metrics import margins, not_learned
-from fulcrum.studies.power import contrast_detectable, detectable
-from fulcrum.studies.sequence import ending
 from tests.study.small import plan
 
 LOOKS = (8, 12, 16)

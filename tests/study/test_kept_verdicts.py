@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files.sealed import sealed, write_sealed
+from fulcrum.judge.metrics import not_learned, values_of
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies import verify as kept_verdicts
 from fulcrum.studies.kept import read_facts, write_contents
 from fulcrum.studies.kept_cells import fault_of_line
-from fulcrum.studies.metrics import not_learned, values_of
 from fulcrum.studies.verify import WORDS, differences, migrate, results, verify
 from tests.study.small import cells_of
 

@@ -19,9 +19,9 @@ from fulcrum.studies import cell as evaluation_points
 from fulcrum.studies import study as study_run
 from fulcrum.studies.arm_cost import costs
 from fulcrum.studies.cell import failed, failures, finished, lay_out, measuring
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.frozen_plan import freeze
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.studies.power import estimate
 from fulcrum.studies.runner import Work, run_all
 from fulcrum.studies.study import run
 from fulcrum.studies.worker import answer

@@ -272,20 +272,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Did two cells run on unlike machines? A cell that does not say where it ran is not held
-    against another.
-
-    Fulcrum's own version does not count: what changes numbers there changes a cell's key or the
-    name of its files.
-    """
-    sides = [
-        {name: fact for name, fact in cell.get(MACHINE, {}).items() if name != "fulcrum"}
-        for cell in (one, other)
-    ]
-    return all(sides) and sides[0] != sides[1]
-
-
 @cache
 def fulcrum_version() -> str:
     return version("fulcrum-lab")

@@ -2,45 +2,26 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fulcrum.judge.card import JUDGED, METRICS, MetricCard, compatible
+from fulcrum.judge.design import Design, JudgedArm
 from fulcrum.judge.schema import LARGEST, ShownMetric
 from fulcrum.judge.statistics import Floats, student_interval
-from fulcrum.measure.evaluation import can_measure, loss_of
-from fulcrum.spec.edit import inside
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.spec.run import RunSpec
-from fulcrum.studies.arms import Arm, baseline_of
-from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
 # Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether
 # they may be compared.
 
 
-# what a held-out loss can depend on
-JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")
 EQUAL = "images"  # what was held equal
 
 # arm -> seed -> what was measured of the finished cell
 Measurements = Mapping[str, Mapping[int, Any]]
 Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
-
-
-class PairedArm(Protocol):
-    """An arm, as far as its pairs ask: its name, and that of the arm it is held against."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def against(self) -> str: ...
-
-
-def value_of(cell: Mapping[str, Any], metric: str) -> float:
-    return float(cell["metrics"][metric]["value"])
 
 
 def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
@@ -62,56 +43,31 @@ def _is_measurement(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= LARGEST
 
 
-def not_stopped(arms: Sequence[Arm], stopped: Collection[str]) -> list[Arm]:
+def not_stopped(arms: Sequence[JudgedArm], stopped: Collection[str]) -> list[JudgedArm]:
     """The arms that have a final value to compare, and something to compare it with: what was
     stopped early is censored."""
     return [arm for arm in arms if arm.name not in stopped and arm.against not in stopped]
 
 
-def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
-    """The arms whose values of a metric may stand beside their baseline's."""
+def compared(arms: Sequence[JudgedArm], metric: str) -> list[JudgedArm]:
+    """The arms whose values of a metric may be compared with those of what they are held
+    against."""
     return [
         arm
         for arm in arms
-        if not arm.is_baseline
-        and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
+        if not arm.is_baseline and not (metric == "validation_loss" and arm.own_loss)
     ]
 
 
-def may_differ(arm: Arm) -> tuple[str, ...]:
-    """Fields of a metric card that this arm's levers openly change."""
-    fields = {
-        "sample.prompts": "prompts",
-        "sample.guide": "guidance",
-        "sample.steps": "steps",
-        "sample.shift": "sampler",
-    }
-    return tuple(
-        sorted(
-            {
-                field
-                for change in arm.changes
-                for path, field in fields.items()
-                if change.path.startswith(path)
-            }
-        )
-    )
-
-
-def other_loss(arm: Arm, base: Arm) -> bool:
-    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to
-    compare."""
-    touched = any(inside(change.path, JUDGED_BY) for change in arm.changes)
-    return touched and loss_of(arm.run) != loss_of(base.run)
-
-
 def require_same_card(
-    one: Mapping[str, Any], other: Mapping[str, Any], metric: str, allowed: tuple[str, ...]
+    one: Mapping[str, Any], other: Mapping[str, Any], metric: str, arm: JudgedArm
 ) -> None:
-    """Refuse numbers that were not measured alike, but for what the arm's levers openly change."""
+    """Refuse numbers that were not measured alike, except for what the arm openly changes."""
+    if arm.may_differ is None:
+        return
     mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
     if mine != yours:
-        compatible(MetricCard(**mine), MetricCard(**yours), allowed)
+        compatible(MetricCard(**mine), MetricCard(**yours), arm.may_differ)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -120,7 +76,7 @@ def require_same_card(
 
 
 def margins(
-    plan: Plan, arms: Iterable[PairedArm], measured: Measurements, metric: str
+    plan: Design, arms: Iterable[JudgedArm], measured: Measurements, metric: str
 ) -> dict[str, float]:
     """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations
     of what it is held against over its seeds. An arm without a finished baseline has none."""
@@ -132,7 +88,7 @@ def margins(
     return margins
 
 
-def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
+def _margin(plan: Design, metric: str, baseline: Floats) -> float:
     if metric == plan.primary and plan.smallest_effect is not None:
         return plan.smallest_effect
     if metric in plan.margins:
@@ -195,14 +151,15 @@ FAMILY = 100  # comparisons that power is reckoned for, at most: the metrics of 
 SECOND = {"attribute_f1": "attribute_f1_second"}  # metric -> the same number by another judge
 
 
-def metrics_of(plan: Plan, run: RunSpec) -> list[str]:
-    """What a study is judged on, the primary metric first. Where real networks judge, the distances
-    of the embedded one, which was made for the embedded world, are left out."""
+def metric_names(plan: Design) -> list[str]:
+    """What a study is judged on, as far as its pictures can tell, the primary metric first. Where
+    real networks judge, the distances of the embedded one, which was made for the embedded world,
+    are left out."""
     names: tuple[str, ...] = SHOWN
     if plan.judges:
         own = (name for name in SHOWN if name not in ("frechet", "mmd", "mmd_published"))
         names = (*(name for judge in plan.judges for name in JUDGED[judge]), *own)
-    return [name for name in dict.fromkeys((plan.primary, *names)) if can_measure(run, name)]
+    return list(dict.fromkeys((plan.primary, *names)))
 
 
 def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetric:

@@ -9,6 +9,26 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.cells import unlike
+from fulcrum.judge.design import (
+    BASELINE,
+    Design,
+    JudgedArm,
+    at_scale,
+    fraction_of,
+    interaction_arms,
+)
+from fulcrum.judge.fraction import FractionTable, alias_strings, named
+from fulcrum.judge.metrics import (
+    EQUAL,
+    Failures,
+    Measurements,
+    compared,
+    margins,
+    not_learned,
+    require_same_card,
+    values_of,
+)
 from fulcrum.judge.schema import (
     DOUBLED,
     AliasString,
@@ -33,25 +53,7 @@ from fulcrum.judge.statistics import (
     verdict,
 )
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.studies.arms import BASELINE, Arm, at_scale, baseline_of, fraction_of, interaction_arms
-from fulcrum.studies.fraction import FractionTable, alias_strings, named
-from fulcrum.studies.metrics import (
-    EQUAL,
-    Failures,
-    Measurements,
-    PairedArm,
-    compared,
-    margins,
-    may_differ,
-    not_learned,
-    other_loss,
-    require_same_card,
-    values_of,
-)
-from fulcrum.studies.plan import Plan
-from fulcrum.training.dist.machine import unlike
 
 # --------------------------------------------------------------------------------------------------
 # From finished cells to findings: the effects of all arms, each on its own pairs with its baseline,
@@ -67,8 +69,8 @@ NONE_FAILED: Failures = {}
 
 
 def all_findings(
-    plan: Plan,
-    arms: Sequence[PairedArm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     effects: Mapping[str, Sequence[Effect]],
 ) -> list[Effect]:
@@ -86,8 +88,8 @@ def all_findings(
 
 
 def effects_on(
-    plan: Plan,
-    arms: Sequence[Arm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     metric: str,
     failed: Failures = NONE_FAILED,
@@ -108,16 +110,17 @@ def effects_on(
         plan.seeds if seeds is None else seeds,
         1.0 - plan.alpha if level is None else level,
     )
+    by_name = {arm.name: arm for arm in arms}
     effects = [
-        _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level)
+        _effect_of(arm, by_name[arm.against], measured, metric, failed, seeds, level)
         for arm in compared(arms, metric)
     ]
     return [effect for effect in effects if effect is not None]
 
 
 def _effect_of(
-    arm: Arm,
-    base: Arm,
+    arm: JudgedArm,
+    base: JudgedArm,
     measured: Measurements,
     metric: str,
     failed: Failures,
@@ -129,7 +132,7 @@ def _effect_of(
     finished = [seed for seed in seeds if seed in cells and seed in base_cells]
     pairs = [seed for seed in finished if seed in after and seed in before]
     for seed in pairs:
-        require_same_card(base_cells[seed], cells[seed], metric, may_differ(arm))
+        require_same_card(base_cells[seed], cells[seed], metric, arm)
     lost, base_lost = (
         [seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base)
     )
@@ -162,7 +165,10 @@ def _effect_of(
             f"{'the ' * base.is_baseline}{base.name} failed",
         ),
     )
-    unlike_pairs = sum(unlike(base_cells[seed], cells[seed]) for seed in pairs)
+    unlike_pairs = sum(
+        unlike(base_cells[seed].get("machine", {}), cells[seed].get("machine", {}))
+        for seed in pairs
+    )
     return effect.warned(*warnings).model_copy(update={"unlike": unlike_pairs})
 
 
@@ -180,8 +186,8 @@ def _missing(code: str, seeds: Sequence[int], why: str) -> tuple[Remark, ...]:
 
 
 def judged(
-    plan: Plan,
-    arms: Sequence[PairedArm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     metric: str,
     effects: Sequence[Effect],
@@ -210,7 +216,7 @@ def paired(families: Iterable[Sequence[Effect]]) -> list[PairedEffect]:
     return [effect for family in families for effect in family if isinstance(effect, PairedEffect)]
 
 
-def if_learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
+def if_learned(plan: Design, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
     """A tie says something only where the baseline has learned something."""
     why = (
         not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
@@ -226,7 +232,7 @@ def joint_p_values(effects: Sequence[PairedEffect], alpha: float) -> dict[tuple[
 
 
 def confirmed(
-    plan: Plan, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None
+    plan: Design, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None
 ) -> Effect:
     """The effect with a verdict only where the plan set out to decide it, and with the verdict on
     what is claimed of it."""
@@ -258,8 +264,8 @@ TOGETHER = {
 
 
 def interactions(
-    plan: Plan,
-    arms: Sequence[Arm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     metric: str,
     failed: Failures = NONE_FAILED,
@@ -307,14 +313,10 @@ def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Inte
     )
 
 
-def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
+def axis(plan: Design, arms: Sequence[JudgedArm]) -> dict[str, float]:
     """Scale -> its place on the trend's axis: the plan's, else log2 of the baseline's FLOPs over
     the first's."""
-    flops = {
-        arm.scale: denoiser_training_flops(arm.run) * arm.run.budget.images
-        for arm in arms
-        if arm.is_baseline
-    }
+    flops = {arm.scale: arm.flops for arm in arms if arm.is_baseline}
     first = flops[arms[0].scale]
     places = {
         scale.name: scale.at if scale.at is not None else math.log2(flops[scale.name] / first)
@@ -332,26 +334,26 @@ def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
     return places
 
 
-def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
+def scales(plan: Design, arms: Sequence[JudgedArm]) -> list[ScaleFacts]:
     if not plan.scales:
         return []
-    places, base = axis(plan, arms), {arm.scale: arm.run for arm in arms if arm.is_baseline}
+    places, base = axis(plan, arms), {arm.scale: arm for arm in arms if arm.is_baseline}
     return [
         ScaleFacts(
             name=scale.name,
             at=places[scale.name],
             settings=scale.settings,
             tokens=base[scale.name].tokens,
-            parameters=parameters(base[scale.name]),
-            flops=denoiser_training_flops(base[scale.name]) * base[scale.name].budget.images,
+            parameters=base[scale.name].parameters,
+            flops=base[scale.name].flops,
         )
         for scale in plan.scales
     ]
 
 
 def trends(
-    plan: Plan,
-    arms: Sequence[Arm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     metric: str,
     failed: Failures = NONE_FAILED,
@@ -415,18 +417,18 @@ def trends(
     ]
 
 
-def _differences(arm: Arm, measured: Measurements, metric: str) -> dict[int, float]:
+def _differences(arm: JudgedArm, measured: Measurements, metric: str) -> dict[int, float]:
     after, before = (values_of(measured, name, metric) for name in (arm.name, arm.against))
     return {seed: after[seed] - before[seed] for seed in after.keys() & before.keys()}
 
 
-def _failed(plan: Plan, names: Collection[str], failed: Failures) -> int:
+def _failed(plan: Design, names: Collection[str], failed: Failures) -> int:
     """Seeds of the plan under which any of these arms failed."""
     return sum(any(seed in failed.get(name, {}) for name in names) for seed in plan.seeds)
 
 
 def _contrast(
-    plan: Plan,
+    plan: Design,
     expected: Mapping[int, float],
     seen: Mapping[int, float],
     name: str,
@@ -505,11 +507,11 @@ NOTHING = FractionEffects([], [], [], [])
 
 
 def fraction_effects(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures
+    plan: Design, arms: Sequence[JudgedArm], measured: Measurements, metric: str, failed: Failures
 ) -> FractionEffects:
     """Effects over the seeds of which every combination has finished or failed."""
     table, names = fraction_of(plan), [arm.name for arm in arms]
-    if metric == "validation_loss" and any(other_loss(arm, baseline_of(arm, arms)) for arm in arms):
+    if metric == "validation_loss" and any(arm.own_loss for arm in arms):
         return NOTHING  # of combinations whose losses are not of one kind no mean can be taken
     seeds = [
         seed
@@ -522,9 +524,7 @@ def fraction_effects(
             for one in seeds
             if one in measured.get(arm.name, {}) and one in measured.get(BASELINE, {})
         ):
-            require_same_card(
-                measured[BASELINE][seed], measured[arm.name][seed], metric, may_differ(arm)
-            )
+            require_same_card(measured[BASELINE][seed], measured[arm.name][seed], metric, arm)
     by_arm, smallest = (
         [values_of(measured, name, metric) for name in names],
         margins(plan, arms, measured, metric),
@@ -637,7 +637,7 @@ def _scatter(values: Floats) -> tuple[Floats, Floats, Floats]:
 class _Family(NamedTuple):
     """What the contrasts of one metric share as they are judged."""
 
-    plan: Plan
+    plan: Design
     metric: str
     seeds: Sequence[int]
     margin: float
@@ -720,7 +720,7 @@ def _means(values: Floats, where: NDArray[np.bool_]) -> Floats:
 
 
 def _with_failures(
-    row: PairedEffect, table: FractionTable, arms: Sequence[Arm], failed: Failures
+    row: PairedEffect, table: FractionTable, arms: Sequence[JudgedArm], failed: Failures
 ) -> PairedEffect:
     """Where more combinations failed with the lever than without it, the survivors cannot speak for
     it."""
@@ -757,7 +757,7 @@ def _string(row: PairedEffect, pairs: tuple[Pair, ...]) -> AliasString:
 
 
 def lever_costs(
-    plan: Plan, arms: Sequence[Arm], costs: Mapping[str, ArmCost]
+    plan: Design, arms: Sequence[JudgedArm], costs: Mapping[str, ArmCost]
 ) -> dict[str, ArmCost]:
     """What a lever costs: the ratio of the geometric means with and without it, over all
     combinations."""

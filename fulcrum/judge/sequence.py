@@ -8,16 +8,13 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.design import Design, JudgedArm
+from fulcrum.judge.effects import effects_on, if_learned
 from fulcrum.judge.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
+from fulcrum.judge.metrics import Failures, Measurements, compared, margins
 from fulcrum.judge.schema import Effect
 from fulcrum.judge.statistics import Floats, PairedEffect, judge
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import own_rates
-from fulcrum.studies.arms import Arm
-from fulcrum.studies.effects import effects_on, if_learned
-from fulcrum.studies.metrics import Failures, Measurements, compared, margins
-from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
 # When an arm may end early: the crossing guard. Curves cross: alignment helps early and hurts late,
@@ -31,15 +28,6 @@ from fulcrum.studies.plan import Plan
 # its verdict says so.
 #
 # n pairs, P points
-
-
-def telling_share(arm: RunSpec, base: RunSpec) -> float:
-    """The share of the budget, at its end, whose points tell of the end: where the rate of either
-    side decays, and not before a stage with a rate of its own begins, which turns curves too; 0:
-    all of it."""
-    decay = max(arm.optim.decay, base.optim.decay)
-    turns = [stage.start / run.budget.images for run in (arm, base) for stage in own_rates(run)]
-    return min(decay or 1.0, 1.0 - max(turns)) if turns else decay
 
 
 def enough_points(shares: Sequence[float], decay: float, successive: int) -> bool:
@@ -131,7 +119,7 @@ class Sequenced(NamedTuple):
 
 
 def sequence(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures
+    plan: Design, arms: Sequence[JudgedArm], measured: Measurements, failed: Failures
 ) -> Sequenced:
     """Where a study with looks stands."""
     looks, candidates = (
@@ -168,9 +156,9 @@ def sequence(
 
 
 def _needed(
-    arms: Sequence[Arm],
+    arms: Sequence[JudgedArm],
     answers: Mapping[str, Answer],
-    candidates: Mapping[str, Arm],
+    candidates: Mapping[str, JudgedArm],
     looks: Sequence[PlannedLook],
 ) -> dict[str, ArmSeeds]:
     first, last = looks[0].pairs, looks[-1].pairs
@@ -199,7 +187,11 @@ def _needed(
 
 
 def sequential_findings(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    measured: Measurements,
+    failed: Failures,
+    sequenced: Sequenced,
 ) -> list[Effect]:
     """The effects on the primary metric, each as it was at the last look that its arm took part
     in."""
@@ -236,13 +228,17 @@ def ending(answer: Answer, looks: Sequence[int]) -> Remark:
     return remark("undecided-so-far", text, pairs=pairs, most=last, next=following)
 
 
-def _best_first(rows: Sequence[Effect], plan: Plan) -> list[Effect]:
+def _best_first(rows: Sequence[Effect], plan: Design) -> list[Effect]:
     sign = -1.0 if METRICS[plan.primary].better == "higher" else 1.0
     return sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0), row.arm))
 
 
 def _before_the_first_look(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    measured: Measurements,
+    failed: Failures,
+    sequenced: Sequenced,
 ) -> list[Effect]:
     """What is seen of the arms so far, without a verdict: looking more often than was planned is
     what looks are against."""
@@ -270,7 +266,11 @@ def _before_the_first_look(
 
 
 def _effects(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, look: PlannedLook
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    measured: Measurements,
+    failed: Failures,
+    look: PlannedLook,
 ) -> dict[str, Effect]:
     effects = effects_on(
         plan,
@@ -284,7 +284,7 @@ def _effects(
     return {effect.arm: effect for effect in effects}
 
 
-def _until(plan: Plan, measured: Measurements, look: PlannedLook) -> Measurements:
+def _until(plan: Design, measured: Measurements, look: PlannedLook) -> Measurements:
     """The finished cells that a look may see: what is finished later changes nothing of it."""
     seeds = plan.seeds[: look.pairs]
     return {
@@ -294,6 +294,6 @@ def _until(plan: Plan, measured: Measurements, look: PlannedLook) -> Measurement
 
 
 def _margins(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, look: PlannedLook
+    plan: Design, arms: Sequence[JudgedArm], measured: Measurements, look: PlannedLook
 ) -> dict[str, float]:
     return margins(plan, arms, _until(plan, measured, look), plan.primary)

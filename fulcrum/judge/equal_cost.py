@@ -11,14 +11,12 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.judge.card import METRICS, Better
-from fulcrum.judge.schema import Effect, Front, FrontPoint, Target
+from fulcrum.judge.design import Design, JudgedArm
+from fulcrum.judge.effects import NONE_FAILED, confirmed
+from fulcrum.judge.metrics import Failures, Measurements, compared, margins
+from fulcrum.judge.schema import Effect, Front, FrontPoint, Target, TimedCost
 from fulcrum.judge.statistics import judge, paired_effect, student_interval
 from fulcrum.spec.remark import remark
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import Arm, baseline_of
-from fulcrum.studies.effects import NONE_FAILED, confirmed
-from fulcrum.studies.metrics import Failures, Measurements, compared, margins
-from fulcrum.studies.plan import Plan
 
 Curve = Sequence[tuple[float, float]]  # (share of the budget, value), rising, to the end
 Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
@@ -59,8 +57,8 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 
 
 def at_equal_cost(
-    plan: Plan,
-    arms: Sequence[Arm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     curves: Curves,
     costs: Mapping[str, TimedCost],
@@ -73,12 +71,11 @@ def at_equal_cost(
     for unit in UNITS:
         effects = []
         for arm in compared(arms, metric):
-            base = baseline_of(arm, arms)
-            times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            times = ratio(costs[arm.name], unit) / ratio(costs[arm.against], unit)
             spent = min(1.0, times)  # of what the baseline spends on its budget
             before, after = (
                 _values(curves, measured, name, share)
-                for name, share in ((base.name, spent), (arm.name, spent / times))
+                for name, share in ((arm.against, spent), (arm.name, spent / times))
             )
             if len(before.keys() & after.keys()) < 2:
                 continue
@@ -95,7 +92,7 @@ def at_equal_cost(
                 level=1.0 - plan.alpha,
             )
             early = min(spent, spent / times) < 1.0 - 1e-9
-            effects.append(effect.noted(DECAYED) if early and arm.run.optim.decay > 0 else effect)
+            effects.append(effect.noted(DECAYED) if early and arm.decays else effect)
         if effects:
             smallest = margins(plan, arms, measured, metric)
             for row in judge(
@@ -115,8 +112,8 @@ def _values(curves: Curves, measured: Measurements, arm: str, share: float) -> d
 
 
 def targets(
-    plan: Plan,
-    arms: Sequence[Arm],
+    plan: Design,
+    arms: Sequence[JudgedArm],
     measured: Measurements,
     curves: Curves,
     costs: Mapping[str, TimedCost] | None,
@@ -126,19 +123,20 @@ def targets(
     is sooner."""
     better, rows = METRICS[metric].better, []
     for arm in compared(arms, metric):
-        base = baseline_of(arm, arms)
         ends = {
-            seed: curves[base.name][seed][-1][1]
+            seed: curves[arm.against][seed][-1][1]
             for seed in plan.seeds
             if all(
                 seed in measured.get(name, {}) and len(curves[name].get(seed, ())) > 1
-                for name in (arm.name, base.name)
+                for name in (arm.name, arm.against)
             )
         }
         if len(ends) < 2:
             continue
         need = [
-            tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
+            tuple(
+                first_reached(curves[name][seed], end, better) for name in (arm.name, arm.against)
+            )
             for seed, end in ends.items()
         ]
         times = [
@@ -149,7 +147,7 @@ def targets(
             factor = (
                 1.0
                 if costs is None
-                else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+                else ratio(costs[arm.name], unit) / ratio(costs[arm.against], unit)
             )
             ratios = _typical(times, factor, 1.0 - plan.alpha)
             rows.append(
@@ -182,7 +180,7 @@ def _typical(
 
 
 def fronts(
-    arms: Sequence[Arm],
+    arms: Sequence[JudgedArm],
     means: Mapping[str, tuple[float, float, float]],
     costs: Mapping[str, TimedCost],
     metric: str,
