@@ -272,7 +272,7 @@ def record(count: int, folder: Path) -> LoadResult:
     faults = list(keep_records(path, lambda line: line["images"] <= 320 * count))
     levels.append(gauge.now(count))
     hashes(folder)
-    shown = read_lines(path, None, most)
+    shown = read_lines(path, most=most)
     levels.append(gauge.now(count))
     peak = _peak() - before
     if peak > LEVEL:

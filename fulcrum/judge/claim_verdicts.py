@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.cells import Cells
 from fulcrum.judge.claims import Claim
 from fulcrum.judge.design import Design, JudgedArm
 from fulcrum.judge.effects import joint_p_values, judged, paired
-from fulcrum.judge.metrics import Measurements
 from fulcrum.judge.schema import ClaimResult, Effect
 from fulcrum.judge.sentences import NO_DIFFERENCE
 from fulcrum.spec.remark import Remark, remark
@@ -84,7 +84,7 @@ class ClaimPlace(NamedTuple):
 def judged_claims(
     plan: Design,
     arms: Sequence[JudgedArm],
-    measured: Measurements,
+    cells: Cells,
     effects: Mapping[str, Sequence[Effect]],
     places: Sequence[ClaimPlace],
 ) -> dict[str, tuple[ClaimResult, ...]]:
@@ -102,7 +102,7 @@ def judged_claims(
     words = {
         (row.arm, metric): row.verdict
         for metric, rows in family.items()
-        for row in judged(plan, arms, measured, metric, rows, p_values)
+        for row in judged(plan, arms, cells, metric, rows, p_values)
     }
     answers: dict[str, tuple[ClaimResult, ...]] = {arm.name: () for arm in arms}
     for place in places:

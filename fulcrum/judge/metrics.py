@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fulcrum.judge.card import JUDGED, METRICS, MetricCard, compatible
+from fulcrum.judge.cells import CellRecord, Cells
 from fulcrum.judge.design import Design, JudgedArm
 from fulcrum.judge.schema import LARGEST, ShownMetric
 from fulcrum.judge.statistics import Floats, student_interval
@@ -19,17 +20,14 @@ from fulcrum.spec.remark import Remark, remark
 
 EQUAL = "images"  # what was held equal
 
-# arm -> seed -> what was measured of the finished cell
-Measurements = Mapping[str, Mapping[int, Any]]
-Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
 
-
-def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
+def values_of(cells: Cells, arm: str, metric: str) -> dict[int, float]:
     """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing
     for this metric alone."""
     readings = {
-        seed: cell["metrics"].get(metric, {}).get("value")
-        for seed, cell in measured.get(arm, {}).items()
+        seed: cell.metrics[metric].value
+        for seed, cell in cells.get(arm, {}).items()
+        if metric in cell.metrics
     }
     return {
         seed: float(value)
@@ -59,13 +57,19 @@ def compared(arms: Sequence[JudgedArm], metric: str) -> list[JudgedArm]:
     ]
 
 
-def require_same_card(
-    one: Mapping[str, Any], other: Mapping[str, Any], metric: str, arm: JudgedArm
-) -> None:
+def card_of(cells: Cells, arm: str, metric: str) -> Mapping[str, Any]:
+    """The card of a metric on the first cell of an arm that has it; empty: none has."""
+    cards = (
+        cell.metrics[metric].card for cell in cells.get(arm, {}).values() if metric in cell.metrics
+    )
+    return next(cards, {})
+
+
+def require_same_card(one: CellRecord, other: CellRecord, metric: str, arm: JudgedArm) -> None:
     """Refuse numbers that were not measured alike, except for what the arm openly changes."""
     if arm.may_differ is None:
         return
-    mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
+    mine, yours = one.metrics[metric].card, other.metrics[metric].card
     if mine != yours:
         compatible(MetricCard(**mine), MetricCard(**yours), arm.may_differ)
 
@@ -75,14 +79,12 @@ def require_same_card(
 # baseline must be above.
 
 
-def margins(
-    plan: Design, arms: Iterable[JudgedArm], measured: Measurements, metric: str
-) -> dict[str, float]:
+def margins(plan: Design, arms: Iterable[JudgedArm], cells: Cells, metric: str) -> dict[str, float]:
     """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations
     of what it is held against over its seeds. An arm without a finished baseline has none."""
     margins = dict[str, float]()
     for arm in arms:
-        values = np.array(list(values_of(measured, arm.against, metric).values()))
+        values = np.array(list(values_of(cells, arm.against, metric).values()))
         if len(values):
             margins[arm.name] = _margin(plan, metric, values)
     return margins
@@ -98,18 +100,12 @@ def _margin(plan: Design, metric: str, baseline: Floats) -> float:
     return plan.margin_deviations * float(baseline.std(ddof=1)) if len(baseline) > 1 else 0.0
 
 
-def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> Remark | None:
+def not_learned(cells: Cells, baseline: str, metric: str, level: float) -> Remark | None:
     """Why a baseline has not learned what a metric asks: within the interval over its seeds it does
     no better than pictures that show nothing of it. None: it has, or the metric's floor is not
     known."""
-    cells, values = (
-        measured[baseline],
-        np.array(list(values_of(measured, baseline, metric).values())),
-    )
-    cards = [
-        cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]
-    ]
-    floors = (cards[0].get("floors") or {}) if cards else {}
+    values = np.array(list(values_of(cells, baseline, metric).values()))
+    floors = card_of(cells, baseline, metric).get("floors") or {}
     if not floors or len(values) < 2:
         return None
     higher = METRICS[metric].better == "higher"
@@ -162,17 +158,11 @@ def metric_names(plan: Design) -> list[str]:
     return list(dict.fromkeys((plan.primary, *names)))
 
 
-def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetric:
+def shown_metric(name: str, cells: Cells, baseline: str) -> ShownMetric:
     """A metric with the card and the ends of its scale that the baseline's cells carry, as far as
     there are any."""
-    metric = METRICS[name]
-    cards = [
-        cell["metrics"][name]["card"]
-        for cell in measured.get(baseline, {}).values()
-        if name in cell["metrics"]
-    ]
-    card = cards[0] if cards else {}
-    agreed = agreement(name, measured) if name in SECOND else None
+    metric, card = METRICS[name], card_of(cells, baseline, name)
+    agreed = agreement(name, cells) if name in SECOND else None
     return ShownMetric(
         name=name,
         label=metric.label,
@@ -187,12 +177,12 @@ def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetri
     )
 
 
-def agreement(metric: str, measured: Measurements) -> Remark | None:
+def agreement(metric: str, cells: Cells) -> Remark | None:
     """How far two judges agree on the cells that both have looked at; None: there are fewer than
     three."""
     pairs = []
-    for arm in measured:
-        first, second = (values_of(measured, arm, name) for name in (metric, SECOND[metric]))
+    for arm in cells:
+        first, second = (values_of(cells, arm, name) for name in (metric, SECOND[metric]))
         pairs += [(first[seed], second[seed]) for seed in first.keys() & second.keys()]
     if len(pairs) < 3:
         return None

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from fulcrum.judge.claims import Claim
-from fulcrum.spec.edit import Change
-from fulcrum.spec.record import Frozen
+from fulcrum.spec.record import Change, Frozen
 from fulcrum.spec.remark import Remark
 
 # --------------------------------------------------------------------------------------------------

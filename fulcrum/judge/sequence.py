@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.cells import CellRecord, Cells
 from fulcrum.judge.design import Design, JudgedArm
 from fulcrum.judge.effects import effects_on, if_learned
 from fulcrum.judge.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
-from fulcrum.judge.metrics import Failures, Measurements, compared, margins
+from fulcrum.judge.metrics import compared, margins
 from fulcrum.judge.schema import Effect
 from fulcrum.judge.statistics import Floats, PairedEffect, judge
 from fulcrum.spec.remark import Remark, remark
@@ -110,17 +111,15 @@ class Sequenced(NamedTuple):
         """Will this cell never be needed?"""
         return seed not in self.seeds[: self.needed[arm].most]
 
-    def within(self, measured: Measurements) -> dict[str, dict[int, Any]]:
-        """What counts of the finished cells."""
+    def within(self, cells: Cells) -> dict[str, dict[int, CellRecord]]:
+        """The cells that count."""
         return {
-            arm: {seed: cells[seed] for seed in cells if self.needs(arm, seed)}
-            for arm, cells in measured.items()
+            arm: {seed: cell for seed, cell in by_seed.items() if self.needs(arm, seed)}
+            for arm, by_seed in cells.items()
         }
 
 
-def sequence(
-    plan: Design, arms: Sequence[JudgedArm], measured: Measurements, failed: Failures
-) -> Sequenced:
+def sequence(plan: Design, arms: Sequence[JudgedArm], cells: Cells) -> Sequenced:
     """Where a study with looks stands."""
     looks, candidates = (
         looks_of(plan.looks, plan.alpha),
@@ -132,13 +131,9 @@ def sequence(
     ) -> Mapping[str, PairedEffect | None] | None:
         seeds = plan.seeds[: look.pairs]
         sides = {side for name in names for side in (name, candidates[name].against)}
-        if not all(
-            seed in measured.get(side, {}) or seed in failed.get(side, {})
-            for side in sides
-            for seed in seeds
-        ):
+        if not all(seed in cells.get(side, {}) for side in sides for seed in seeds):
             return None
-        effects = _effects(plan, arms, measured, failed, look)
+        effects = _effects(plan, arms, cells, look)
         return {
             name: effect if isinstance(effect := effects.get(name), PairedEffect) else None
             for name in names
@@ -150,7 +145,7 @@ def sequence(
         looks,
         plan.seeds,
         better=METRICS[plan.primary].better,
-        margins_at=lambda look: _margins(plan, arms, measured, look),
+        margins_at=lambda look: _margins(plan, arms, cells, look),
     )
     return Sequenced(plan.seeds, _needed(arms, answers, candidates, looks), answers)
 
@@ -189,8 +184,7 @@ def _needed(
 def sequential_findings(
     plan: Design,
     arms: Sequence[JudgedArm],
-    measured: Measurements,
-    failed: Failures,
+    cells: Cells,
     sequenced: Sequenced,
 ) -> list[Effect]:
     """The effects on the primary metric, each as it was at the last look that its arm took part
@@ -199,14 +193,14 @@ def sequential_findings(
     for name, answer in sequenced.answers.items():
         effect: Effect | None = answer.effect
         if isinstance(effect, PairedEffect):
-            effect = if_learned(plan, _until(plan, measured, answer.look), effect, against[name])
+            effect = if_learned(plan, _until(plan, cells, answer.look), effect, against[name])
         else:
-            effect = _effects(plan, arms, measured, failed, answer.look).get(name)
+            effect = _effects(plan, arms, cells, answer.look).get(name)
         if effect is not None:
             rows.append(effect.noted(ending(answer, plan.looks)))
     return [
         *_best_first(rows, plan),
-        *_before_the_first_look(plan, arms, measured, failed, sequenced),
+        *_before_the_first_look(plan, arms, cells, sequenced),
     ]
 
 
@@ -236,14 +230,13 @@ def _best_first(rows: Sequence[Effect], plan: Design) -> list[Effect]:
 def _before_the_first_look(
     plan: Design,
     arms: Sequence[JudgedArm],
-    measured: Measurements,
-    failed: Failures,
+    cells: Cells,
     sequenced: Sequenced,
 ) -> list[Effect]:
     """What is seen of the arms so far, without a verdict: looking more often than was planned is
     what looks are against."""
     first = looks_of(plan.looks, plan.alpha)[0]
-    effects = _effects(plan, arms, measured, failed, first)
+    effects = _effects(plan, arms, cells, first)
     seen = [
         one
         for one in effects.values()
@@ -254,7 +247,7 @@ def _before_the_first_look(
     rows = judge(
         seen,
         better=METRICS[plan.primary].better,
-        smallest_effect=_margins(plan, arms, measured, first),
+        smallest_effect=_margins(plan, arms, cells, first),
         alpha=first.level,
         p_values={one.arm: 1.0 for one in seen},
     )
@@ -268,32 +261,30 @@ def _before_the_first_look(
 def _effects(
     plan: Design,
     arms: Sequence[JudgedArm],
-    measured: Measurements,
-    failed: Failures,
+    cells: Cells,
     look: PlannedLook,
 ) -> dict[str, Effect]:
     effects = effects_on(
         plan,
         arms,
-        measured,
+        cells,
         plan.primary,
-        failed,
         seeds=plan.seeds[: look.pairs],
         level=1.0 - look.level,
     )
     return {effect.arm: effect for effect in effects}
 
 
-def _until(plan: Design, measured: Measurements, look: PlannedLook) -> Measurements:
-    """The finished cells that a look may see: what is finished later changes nothing of it."""
+def _until(plan: Design, cells: Cells, look: PlannedLook) -> Cells:
+    """The cells that a look may see: what is finished later changes nothing of it."""
     seeds = plan.seeds[: look.pairs]
     return {
-        arm: {seed: cells[seed] for seed in seeds if seed in cells}
-        for arm, cells in measured.items()
+        arm: {seed: by_seed[seed] for seed in seeds if seed in by_seed}
+        for arm, by_seed in cells.items()
     }
 
 
 def _margins(
-    plan: Design, arms: Sequence[JudgedArm], measured: Measurements, look: PlannedLook
+    plan: Design, arms: Sequence[JudgedArm], cells: Cells, look: PlannedLook
 ) -> dict[str, float]:
-    return margins(plan, arms, _until(plan, measured, look), plan.primary)
+    return margins(plan, arms, _until(plan, cells, look), plan.primary)

@@ -73,6 +73,9 @@ def append_to_curve(folder: Path, line: Mapping[str, Any], last: str) -> str:
     return check
 
 
+NOT_ENDED: Mapping[str, str] = {}  # of a run that may still write: no hashes
+
+
 def hashes(folder: Path) -> dict[str, str]:
     """Of a run that has ended: nothing is written to these files any more."""
     return {name: _look(folder / name, flush=True).sha256 for name in NUMBERS}
@@ -80,28 +83,29 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
     """A cell that was not `measured` is held to the checksums in its curve."""
+    expected = line_hashes(measured)
     for name in NUMBERS:
-        _require(folder / name, _look(folder / name), measured)
-    if CURVE not in _hashes_in(measured):
-        read_lines(folder / CURVE, None)
+        _require(folder / name, _look(folder / name), expected)
+    if CURVE not in expected:
+        read_lines(folder / CURVE)
 
 
 def read_lines(
-    path: Path, measured: Mapping[str, Any] | None, most: int | None = None
+    path: Path, expected: Mapping[str, str] = NOT_ENDED, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Lines of a file of `NUMBERS`, thinned to about `most`, the last always among them.
 
-    Those of a cell that was not `measured` may still be written to, so its last line may be cut
-    off.
+    `expected` are the hashes of the files of a cell that was measured. Those of another may still
+    be written to, so its last line may be cut off.
     """
     seen = _look(path)
-    _require(path, seen, measured or {})
+    _require(path, seen, expected)
     step = max(-(-seen.lines // most), 1) if most else 1
     first = max(seen.lines - 1, 0) % step
     cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
     texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
     lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
-    if path.name == CURVE and path.name not in _hashes_in(measured or {}):
+    if path.name == CURVE and path.name not in expected:
         _require_chain(path, lines)
     return lines
 
@@ -135,16 +139,16 @@ def _line(path: Path, place: int, text: bytes) -> dict[str, Any]:
     return line
 
 
-def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
+def _require(path: Path, seen: _Content, expected: Mapping[str, str]) -> None:
     """Cells that were measured before hashes were taken have none."""
-    expected = _hashes_in(measured).get(path.name)
-    if expected is not None and seen.sha256 != expected:
+    if seen.sha256 != expected.get(path.name, seen.sha256):
         raise BadInput(
             f"{path} was changed after the cell was measured: its checksum does not fit", HINT
         )
 
 
-def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+def line_hashes(measured: Mapping[str, Any]) -> Mapping[str, str]:
+    """The hashes of the files of `NUMBERS` that stand in what was measured of a cell."""
     hashes = measured.get("lines", {})
     if not isinstance(hashes, dict):
         raise BadInput(f"what was measured holds no hashes of lines but {repr(hashes)[:60]}", HINT)
@@ -209,9 +213,7 @@ class HeldCurve:
         )
         if built.ranks.first:
             kept = [
-                line
-                for line in read_lines(self.folder / CURVE, None)
-                if line["images"] <= state.images
+                line for line in read_lines(self.folder / CURVE) if line["images"] <= state.images
             ]
             # a resumed run writes its later points again
             self.last = write_curve(self.folder, kept)

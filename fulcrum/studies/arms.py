@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 from fulcrum.judge.design import BASELINE, at_scale, fraction_of, interaction_arms
 from fulcrum.levers.base import Lever
-from fulcrum.spec.edit import Change, diff, get, inside
+from fulcrum.spec.edit import diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, ask, parse
-from fulcrum.spec.record import Filler, slot_of
+from fulcrum.spec.record import Change, Filler, slot_of
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.studies.plan import BasedArm, InsteadArm, Plan

@@ -13,11 +13,13 @@ from fulcrum.files.paths import read_regular, remove, set_aside
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
 from fulcrum.judge.card import MEASURE_VERSION, Measured
+from fulcrum.judge.cells import CellRecord, MetricValue
 from fulcrum.judge.schema import RateSearch, Try
 from fulcrum.levers.catalog import files_of
 from fulcrum.measure.evaluation import REFERENCE, SEED, VALIDATION, Held, judge_hash, measure
 from fulcrum.measure.features.extractor import BadImages
 from fulcrum.measure.metrics.base import NoValue
+from fulcrum.measure.preview import line_hashes
 from fulcrum.spec.edit import digest, keys, put
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
@@ -297,13 +299,24 @@ def failed(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     return None if finished(out, cell, how) else outcome
 
 
-def failures(cells: Iterable[Cell], out: Path, how: str) -> dict[str, dict[int, str]]:
-    """arm -> seed -> why the cell failed; arms without a failed cell are not named."""
-    reasons: dict[str, dict[int, str]] = {}
-    for cell in cells:
-        if (outcome := failed(out, cell, how)) is not None:
-            reasons.setdefault(cell.arm, {})[cell.seed] = str(outcome["why"])
-    return reasons
+def cell_record(arm: str, seed: int, outcome: Mapping[str, Any]) -> CellRecord:
+    """The record of a cell from what its file says: what was measured of it, or how it failed."""
+    result = outcome.get("result", {})
+    return CellRecord(
+        arm,
+        seed,
+        metrics={
+            name: MetricValue(value["value"], value["card"])
+            for name, value in outcome.get("metrics", {}).items()
+        },
+        failure=None if "metrics" in outcome else str(outcome.get("why", "")),
+        images=result.get("images", outcome.get("images", 0)),
+        machine=outcome.get(MACHINE, {}),
+        seconds=sum(outcome.get("seconds", {}).values()),
+        skipped=result.get("skipped") or 0,
+        rolled_back=len(result.get("rolled_back") or ()),
+        lines=line_hashes(outcome),
+    )
 
 
 def write_failure(

@@ -13,7 +13,7 @@ from fulcrum.measure.evaluation import prompts
 from fulcrum.spec.run import Device
 from fulcrum.studies.arm_cost import costs
 from fulcrum.studies.arms import Arm, bases_of
-from fulcrum.studies.cell import Cell, Layout, failed, finished, measuring
+from fulcrum.studies.cell import Cell, Layout, cell_record, failed, finished, measuring
 from fulcrum.studies.judging import metrics_of
 from fulcrum.studies.plan import Plan
 from fulcrum.training.cost_record import count_training
@@ -137,7 +137,7 @@ def _detectable(
     five."""
     base = layout.arms[0].name
     done = {
-        cell.seed: measured[cell.key]
+        cell.seed: cell_record(base, cell.seed, measured[cell.key])
         for cell in layout.cells
         if cell.arm == base and measured[cell.key]
     }

@@ -22,7 +22,14 @@ from fulcrum.files.sealed import (
     write_sealed,
 )
 from fulcrum.judge.cells import unlike
-from fulcrum.measure.preview import CURVE, NUMBERS, read_lines, require_unchanged, write_curve
+from fulcrum.measure.preview import (
+    CURVE,
+    NUMBERS,
+    line_hashes,
+    read_lines,
+    require_unchanged,
+    write_curve,
+)
 from fulcrum.spec.edit import digest, explain, quoted
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.studies.cell import Cell, pictures, point_path, read_points
@@ -346,7 +353,7 @@ class KeptCells(NamedTuple):
             return sealed(line)
         if "metrics" in outcome:
             outcome["metrics"] = self._packed(outcome["metrics"])
-            curve = read_lines(files.place / CURVE, files.outcome)
+            curve = read_lines(files.place / CURVE, line_hashes(files.outcome))
             line["curve"] = [[point[name] for name in CURVE_FIELDS] for point in curve]
             points = read_points(files.place, cell.run, how, shares)
             line["points"] = {

@@ -12,9 +12,9 @@ from fulcrum.judge.power import one_at_a_time
 from fulcrum.judge.sequence import enough_points
 from fulcrum.judge.statistics import pairs_needed
 from fulcrum.measure.evaluation import can_measure
-from fulcrum.spec.edit import Change
 from fulcrum.spec.errors import shown
 from fulcrum.spec.progress import clock
+from fulcrum.spec.record import Change
 from fulcrum.spec.words import in_brief
 from fulcrum.studies.arms import Arm, baseline_of
 from fulcrum.studies.cell import Layout

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from fulcrum.data.fillers import OneStyle, World
 from fulcrum.files.sealed import read_json
+from fulcrum.judge.cells import CellRecord, Cells, finished_cells
 from fulcrum.judge.claim_verdicts import judged_claims
 from fulcrum.judge.design import BASELINE, Design, JudgedArm, fraction_of
 from fulcrum.judge.effects import (
@@ -28,13 +29,11 @@ from fulcrum.judge.effects import (
     scales,
     trends,
 )
-from fulcrum.judge.equal_cost import Curves, at_equal_cost, fronts, targets
+from fulcrum.judge.equal_cost import at_equal_cost, fronts, targets
 from fulcrum.judge.fraction import alias_words, named
 from fulcrum.judge.looks import looks_of, spending
 from fulcrum.judge.metrics import (
     FAMILY,
-    Failures,
-    Measurements,
     margins,
     not_stopped,
     shown_metric,
@@ -47,6 +46,7 @@ from fulcrum.judge.schema import (
     ArmResult,
     CellCounts,
     CellResult,
+    CellState,
     ClaimResult,
     CurvePoint,
     Effect,
@@ -65,7 +65,7 @@ from fulcrum.judge.schema import (
 )
 from fulcrum.judge.sequence import sequence, sequential_findings
 from fulcrum.judge.statistics import PairedEffect, noise_floor, pairs_needed, student_interval
-from fulcrum.measure.preview import read_lines
+from fulcrum.measure.preview import NOT_ENDED, read_lines
 from fulcrum.networks.fillers import EmbeddedText
 from fulcrum.spec.edit import explain, get
 from fulcrum.spec.errors import BadInput
@@ -73,7 +73,16 @@ from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.words import in_brief
 from fulcrum.studies.arms import Arm, baseline_of, bases_of, unequal
-from fulcrum.studies.cell import Cell, Layout, failed, finished, measuring, pictures, read_points
+from fulcrum.studies.cell import (
+    Cell,
+    Layout,
+    cell_record,
+    failed,
+    finished,
+    measuring,
+    pictures,
+    read_points,
+)
 from fulcrum.studies.claims import claim_places
 from fulcrum.studies.frozen_plan import added_seeds
 from fulcrum.studies.judging import judged_arms, metrics_of
@@ -86,7 +95,7 @@ from fulcrum.training.dist.machine import fulcrum_version, machine_words
 # encoder in words.
 
 
-def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
+def plan_facts(plan: Plan, base: Arm, cells: Cells) -> PlanFacts:
     run = base.run
     return PlanFacts(
         hash=plan.hash,
@@ -94,9 +103,9 @@ def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
         primary_metric=plan.primary,
         seeds=plan.seeds,
         images=run.budget.images,
-        smallest_effect=margins(
-            plan, [JudgedArm(base.name, base.name)], measured, plan.primary
-        ).get(base.name, plan.smallest_effect or 0.0),
+        smallest_effect=margins(plan, [JudgedArm(base.name, base.name)], cells, plan.primary).get(
+            base.name, plan.smallest_effect or 0.0
+        ),
         alpha=plan.alpha,
         threads_per_cell=plan.threads,
         guidance=float(get(run, "sample.guide.scale")),
@@ -231,25 +240,23 @@ def _design(plan: Plan) -> list[Remark]:
     return found
 
 
-def disturbed(measured: Measurements) -> list[Remark]:
+def disturbed(cells: Cells) -> list[Remark]:
     """Cells that are not the trainings that were asked for: steps of theirs were left out, or they
     were rolled back."""
     found = []
-    for arm, cells in measured.items():
-        for seed, cell in sorted(cells.items()):
-            result = cell.get("result", {})
-            backs, skipped = len(result.get("rolled_back") or ()), result.get("skipped") or 0
-            if backs or skipped:
-                rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
-                text = (
-                    f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair"
-                    " counts all the same."
-                )
-                found.append(
-                    remark(
-                        "disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs
-                    )
-                )
+    for arm, by_seed in cells.items():
+        for seed, cell in sorted(by_seed.items()):
+            backs, skipped = cell.rolled_back, cell.skipped
+            if not backs and not skipped:
+                continue
+            rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
+            text = (
+                f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair counts"
+                " all the same."
+            )
+            found.append(
+                remark("disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs)
+            )
     return found
 
 
@@ -339,45 +346,39 @@ def label(arm: Arm) -> str:
 
 def shown_cell(
     cell: Cell,
-    measured: Mapping[str, Any] | None,
+    record: CellRecord | None,
     board: Board | None,
     out: Path,
     curve: Sequence[CurvePoint],
     most: int,
     ended: bool,
     apart: bool,
-    outcome: Mapping[str, Any] | None = None,
 ) -> CellResult:
-    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the
-    baseline's.
-
-    `outcome` is of a cell that failed by itself.
-    """
-    final = (
-        {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
-    )
+    """What the report shows of a cell, which has a `record` once it has finished or failed; a loss
+    of another kind is `apart` and not put beside the baseline's."""
+    final = {name: value.value for name, value in record.metrics.items()} if record else {}
     if apart:
         final.pop("validation_loss", None)
         curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
-    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), measured, most)
-    going = board.state.get(cell.key, "waiting") if board else "waiting"
+    lines = read_lines(
+        out.joinpath(cell.key, "record.jsonl"), record.lines if record else NOT_ENDED, most
+    )
+    state: CellState = board.state.get(cell.key, "waiting") if board else "waiting"
+    if record:
+        state = "failed" if record.failed else "done"
+    elif ended:
+        state = "stopped"
     return CellResult(
         seed=cell.seed,
         key=cell.key,
-        state="done" if measured else "failed" if outcome else "stopped" if ended else going,
+        state=state,
         budget=cell.run.budget.images,
-        images=(
-            measured["result"]["images"]
-            if measured
-            else outcome["images"]
-            if outcome
-            else _images(lines)
-        ),
+        images=record.images if record else _images(lines),
         final=final,
         curve=tuple(point for point in curve if point.values),
         loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
-        failure=str(outcome["why"]) if outcome else "",
-        machine=machine_words(measured or outcome or {}),
+        failure=record.failure or "" if record else "",
+        machine=machine_words(record.machine) if record else "",
     )
 
 
@@ -390,23 +391,27 @@ def _without_loss(point: CurvePoint) -> dict[str, float | None]:
 
 
 def curve_of(
-    cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str
+    cell: Cell, out: Path, plan: Plan, record: CellRecord | None, how: str
 ) -> list[CurvePoint]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's
     evaluation points."""
-    looks = {
-        line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)
-    }
+    lines = read_lines(out.joinpath(cell.key, "curve.jsonl"), record.lines if record else NOT_ENDED)
+    looks = {line["images"]: line for line in lines}
     points = (
         read_points(out / cell.key, cell.run, how, plan.evaluations)
         if len(plan.evaluations) > 1
         else {}
     )
-    if measured and points:
-        points[cell.run.budget.images] = measured["metrics"]
+    values_at = {
+        images: {name: value["value"] for name, value in metrics.items()}
+        for images, metrics in points.items()
+    }
+    if record and not record.failed and points:
+        final = {name: value.value for name, value in record.metrics.items()}
+        values_at[cell.run.budget.images] = final
     curve = []
-    for images in sorted(looks.keys() | points.keys()):
-        values = {name: value["value"] for name, value in points.get(images, {}).items()}
+    for images in sorted(looks.keys() | values_at.keys()):
+        values = dict(values_at.get(images, {}))
         if images in looks:
             values["validation_loss"] = looks[images]["validation_loss"]
         seconds = looks[images]["seconds"] if images in looks else None
@@ -414,12 +419,11 @@ def curve_of(
     return curve
 
 
-def grids(
-    arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str
-) -> Grids:
+def grids(layout: Layout, cells: Cells, out: Path, how: str) -> Grids:
     """The same prompts and noises for every arm, at the first seed that the arm has finished."""
-    keys = {(cell.arm, cell.seed): cell.key for cell in cells}
-    first = [(arm.name, min(measured[arm.name])) for arm in arms if measured.get(arm.name)]
+    keys = {(cell.arm, cell.seed): cell.key for cell in layout.cells}
+    finished = {arm.name: finished_cells(cells, arm.name) for arm in layout.arms}
+    first = [(name, min(by_seed)) for name, by_seed in finished.items() if by_seed]
     shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
     return Grids(
         prompts=tuple(shown[0][2]["prompts"]) if shown else (),
@@ -438,8 +442,7 @@ def grids(
 def as_fraction(
     plan: Plan,
     layout: Layout,
-    measured: Measurements,
-    failed: Failures,
+    cells: Cells,
     costs: Mapping[str, ArmCost] | None,
     result: StudyResult,
 ) -> StudyResult:
@@ -447,17 +450,15 @@ def as_fraction(
     table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
     combinations, levers = judged_arms(plan, layout.arms), judged_arms(plan, arms)
     metrics = [metric.name for metric in result.metrics]
-    by_metric = {
-        name: fraction_effects(plan, combinations, measured, name, failed) for name in metrics
-    }
+    by_metric = {name: fraction_effects(plan, combinations, cells, name) for name in metrics}
     judged = [row for one in by_metric.values() for row in one.levers]
     lost = [row for one in by_metric.values() for row in one.failed]
     # each tells why it is not held
     claims = judged_claims(
-        plan, levers, measured, {name: [] for name in metrics}, claim_places(plan, arms, metrics)
+        plan, levers, cells, {name: [] for name in metrics}, claim_places(plan, arms, metrics)
     )
     judged = [
-        if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
+        if_learned(plan, cells, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
         for row in judged
     ]
     effects = [confirmed(plan, row) for row in (*judged, *lost)]
@@ -590,20 +591,24 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def collect(
-    cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None
-) -> dict[str, dict[int, Any]]:
-    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a
-    finished cell stays."""
+    cells: Sequence[Cell], out: Path, how: str, kept: dict[str, CellRecord] | None = None
+) -> dict[str, dict[int, CellRecord]]:
+    """arm -> seed -> the cells that have finished or failed, finished ones first; `kept` remembers
+    these between calls, as a finished cell stays."""
     kept = {} if kept is None else kept
-    measured: dict[str, dict[int, Any]] = {}
+    records: dict[str, dict[int, CellRecord]] = {}
     for cell in cells:
         if cell.key not in kept:
             values = finished(out, cell, how)
             if values is None:
                 continue
-            kept[cell.key] = values
-        measured.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
-    return measured
+            kept[cell.key] = cell_record(cell.arm, cell.seed, values)
+        records.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
+    for cell in cells:
+        if cell.key not in kept and (outcome := failed(out, cell, how)) is not None:
+            record = cell_record(cell.arm, cell.seed, outcome)
+            records.setdefault(cell.arm, {})[cell.seed] = record
+    return records
 
 
 @_uncollected()
@@ -613,33 +618,31 @@ def assemble_result(
     out: Path,
     command: str,
     state: StudyState = NOT_BEGUN,
-    kept: dict[str, Any] | None = None,
+    kept: dict[str, CellRecord] | None = None,
 ) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
     judged = judged_arms(plan, arms)
-    measured = collect(cells, out, how, kept)
-    outcomes = {
-        cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None
-    }
-    lost = {arm.name: dict[int, str]() for arm in arms}
-    for cell in cells:
-        if cell.key in outcomes:
-            lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
-    sequenced = sequence(plan, judged, measured, lost) if plan.looks else None
+    records: Cells = collect(cells, out, how, kept)
+    sequenced = sequence(plan, judged, records) if plan.looks else None
     spared = {cell.key for cell in cells if sequenced and sequenced.spares(cell.arm, cell.seed)}
     if sequenced:  # what another study has finished or lost beyond the looks is none of this one's
-        measured, lost = sequenced.within(measured), sequenced.within(lost)
-        outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
+        records = sequenced.within(records)
+    curves = {
+        cell.key: curve_of(cell, out, plan, records.get(cell.arm, {}).get(cell.seed), how)
+        for cell in cells
+        if cell.known
+    }
+    records = _with_curves(cells, records, curves)
     ended = {one.arm for one in state.stopped}
     running = not_stopped(judged, ended)
     metrics = metrics_of(plan, arms[0].run)
-    pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
-    claims = judged_claims(plan, judged, measured, pairs, claim_places(plan, arms, pairs))
+    pairs = {metric: effects_on(plan, running, records, metric) for metric in metrics}
+    claims = judged_claims(plan, judged, records, pairs, claim_places(plan, arms, pairs))
     family = (
         len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
     )
-    at_looks = sequential_findings(plan, judged, measured, lost, sequenced) if sequenced else []
+    at_looks = sequential_findings(plan, judged, records, sequenced) if sequenced else []
     at_end = {
         metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)
     }
@@ -647,64 +650,54 @@ def assemble_result(
         confirmed(
             plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims
         )
-        for row in (*at_looks, *all_findings(plan, running, measured, at_end))
+        for row in (*at_looks, *all_findings(plan, running, records, at_end))
     ]
-    curves = {
-        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how)
-        for cell in cells
-        if cell.known
-    }
     not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
+    settled = [cell for by_seed in records.values() for cell in by_seed.values()]
     censored = sum(
-        cell.key in not_run
-        and cell.key not in outcomes
-        and cell.seed not in measured.get(cell.arm, {})
-        for cell in cells
+        cell.key in not_run and cell.seed not in records.get(cell.arm, {}) for cell in cells
     )
-    done = sum(len(seeds) for seeds in measured.values())
     at_cost, reached = list[Effect](), list[Target]()
     drawn = {name for curve in curves.values() for point in curve for name in point.values}
     for metric in (name for name in metrics if name in drawn and plan.design != "fractional"):
-        lines = _by_arm(running, cells, curves, metric)
         if state.costs:
-            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
-        reached += targets(plan, running, measured, lines, state.costs, metric)
+            at_cost += at_equal_cost(plan, running, records, state.costs, metric)
+        reached += targets(plan, running, records, state.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
     apart = {arm.name for arm in judged if arm.own_loss}
     shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
     for cell in cells:
-        values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
+        record, curve = records.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
         shown[cell.arm].append(
             shown_cell(
                 cell,
-                values,
+                record,
                 state.board,
                 out,
                 curve,
                 most,
                 cell.key in not_run,
                 cell.arm in apart,
-                outcomes.get(cell.key),
             )
         )
     found = (
         *filter(None, [added_seeds(plan, out)]),
         *remarks(plan, arms, layout.searches),
-        *disturbed(measured),
+        *disturbed(records),
         *map(_censored, state.stopped),
     )
     result = StudyResult(
         title=plan.title,
         state=(
             "finished"
-            if done + len(outcomes) + censored == len(cells)
+            if len(settled) + censored == len(cells)
             else "stopped"
             if state.ended
             else "running"
         ),
-        plan=plan_facts(plan, arms[0], measured),
+        plan=plan_facts(plan, arms[0], records),
         made=provenance(command, state.seconds),
-        metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
+        metrics=tuple(shown_metric(name, records, arms[0].name) for name in metrics),
         arms=tuple(
             shown_arm(
                 plan,
@@ -720,33 +713,31 @@ def assemble_result(
         noise=tuple(
             noise_floor(values, metric)
             for metric in metrics
-            if len(values := values_of(measured, arms[0].name, metric)) > 1
+            if len(values := values_of(records, arms[0].name, metric)) > 1
         ),
         detectable=_loudest(effects),
-        grids=grids(arms, cells, measured, out, how),
+        grids=grids(layout, records, out, how),
         remarks=tuple(one.text for one in found),
         codes=found,
         interactions=tuple(
-            row for metric in metrics for row in interactions(plan, running, measured, metric, lost)
+            row for metric in metrics for row in interactions(plan, running, records, metric)
         ),
         scales=tuple(scales(plan, judged)),
-        trends=tuple(
-            row for metric in metrics for row in trends(plan, running, measured, metric, lost)
-        ),
+        trends=tuple(row for metric in metrics for row in trends(plan, running, records, metric)),
         time_to_target=tuple(reached),
         sweeps=tuple(layout.searches),
-        pareto=tuple(_fronts(plan, running, measured, state.costs)) if state.costs else (),
+        pareto=tuple(_fronts(plan, running, records, state.costs)) if state.costs else (),
         probes=probes(out),
         progress=CellCounts(
-            done=done,
+            done=sum(not cell.failed for cell in settled),
             total=len(cells) - censored,
-            failed=len(outcomes),
+            failed=sum(cell.failed for cell in settled),
             seconds_left=state.seconds_left,
         ),
     )
     if plan.design != "fractional":
         return result
-    return as_fraction(plan, layout, measured, lost, state.costs, result)
+    return as_fraction(plan, layout, records, state.costs, result)
 
 
 def provenance(command: str, seconds: float | None = None) -> Provenance:
@@ -773,23 +764,21 @@ def probes(out: Path) -> Probes | None:
         raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
 
 
-def _by_arm(
-    arms: Sequence[JudgedArm],
-    cells: Sequence[Cell],
-    curves: Mapping[str, Sequence[CurvePoint]],
-    metric: str,
-) -> Curves:
-    """arm -> seed -> (share, value) of one metric."""
-    lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
-    for cell in cells:
-        if cell.arm in lines:
-            budget = cell.run.budget.images
-            lines[cell.arm][cell.seed] = [
-                (point.images / budget, value)
-                for point in curves.get(cell.key, ())
-                if (value := point.values.get(metric)) is not None
-            ]
-    return lines
+def _with_curves(
+    cells: Sequence[Cell], records: Cells, curves: Mapping[str, Sequence[CurvePoint]]
+) -> dict[str, dict[int, CellRecord]]:
+    """The records, each with the values that were measured on the way."""
+    drawn = {(cell.arm, cell.seed): cell for cell in cells}
+    return {
+        arm: {
+            seed: record._replace(
+                curve=tuple(curves[drawn[arm, seed].key]),
+                budget=drawn[arm, seed].run.budget.images,
+            )
+            for seed, record in by_seed.items()
+        }
+        for arm, by_seed in records.items()
+    }
 
 
 def _detectable(plan: Design, effect: Effect, arms: int) -> float | None:
@@ -817,12 +806,12 @@ def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
 def _fronts(
     plan: Design,
     arms: Sequence[JudgedArm],
-    measured: Measurements,
+    cells: Cells,
     costs: Mapping[str, TimedCost],
 ) -> list[Front]:
     means = {}
     for arm in arms:
-        values = list(values_of(measured, arm.name, plan.primary).values())
+        values = list(values_of(cells, arm.name, plan.primary).values())
         if len(values) > 1:
             mean = sum(values) / len(values)
             sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5

@@ -3,6 +3,7 @@
 import pytest
 
 from fulcrum.judge.card import NotComparable, compatible
+from fulcrum.judge.cells import CellRecord, MetricValue
 from fulcrum.judge.effects import effects_on
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.evaluation import Held, loss_of
@@ -66,7 +67,7 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
             "n": 2,
             **facts,
         }
-        return {"metrics": {metric: {"value": 1.0 + len(arm.name), "card": card}}}
+        return CellRecord(arm.name, 0, {metric: MetricValue(1.0 + len(arm.name), card)})
 
     losses = {
         arm.name: {

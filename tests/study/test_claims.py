@@ -11,7 +11,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies.arms import prove
 from fulcrum.studies.claims import claim_places, scope_of
 from fulcrum.studies.plan_file import from_plain
-from tests.study.small import SMALL, arms_of, cells_of, plan
+from tests.study.small import SMALL, arms_of, cells_of, plan, with_metrics
 
 METRICS = ("frechet", "mmd", "validation_loss")
 FID = Claim(metric="fid", change=-3.0, scope="somewhere", source="a paper")
@@ -35,11 +35,9 @@ def study(asked, word):
         for one, sign in zip(BASELINE, (1, -1, 1, 1, -1, -1, 1, -1), strict=True)
     ]
     values = {arm.name: BASELINE if arm.is_baseline else moved for arm in arms}
-    cells = {arm.name: {seed: {"metrics": {}} for seed in SEEDS} for arm in arms}
-    for metric in METRICS:
-        for name, by_seed in cells_of(values, metric, "lower").items():
-            for seed, cell in by_seed.items():
-                cells[name][seed]["metrics"] |= cell["metrics"]
+    cells = cells_of(values, METRICS[0], "lower")
+    for metric in METRICS[1:]:
+        cells = with_metrics(cells, cells_of(values, metric, "lower"))
     return arms, cells, {metric: effects_on(asked, arms, cells, metric) for metric in METRICS}
 
 
@@ -178,13 +176,11 @@ def test_the_claims_that_are_held_are_one_family():
     arms, rng, decided = arms_of(asked), np.random.default_rng(0), 0
     places = claim_places(asked, prove(asked, CATALOG), ("frechet", "mmd"))
     for _ in range(150):
-        cells = {arm.name: {seed: {"metrics": {}} for seed in SEEDS} for arm in arms}
-        for metric in ("frechet", "mmd"):
-            for name, by_seed in cells_of(
-                {arm.name: rng.standard_normal(8) for arm in arms}, metric
-            ).items():
-                for seed, cell in by_seed.items():
-                    cells[name][seed]["metrics"] |= cell["metrics"]
+        one, other = (
+            cells_of({arm.name: rng.standard_normal(8) for arm in arms}, metric)
+            for metric in ("frechet", "mmd")
+        )
+        cells = with_metrics(one, other)
         effects = {metric: effects_on(asked, arms, cells, metric) for metric in ("frechet", "mmd")}
         rows = judged_claims(
             asked.model_copy(update={"margin_deviations": 1e-6}), arms, cells, effects, places

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from fulcrum.judge.card import NotComparable
+from fulcrum.judge.cells import CellRecord
 from fulcrum.judge.effects import all_findings, confirmed, effects_on, interactions, judged, trends
 from fulcrum.judge.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies import result
 from fulcrum.studies.cell import lay_out
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.training.dist.machine import MACHINE
-from tests.study.small import arms_of, cells_of, plan
+from tests.study.small import arms_of, cells_of, plan, with_failed, with_metrics, with_value
 
 METRIC = "attribute_accuracy"
 SEEDS = tuple(range(6))
@@ -40,8 +40,8 @@ def study():
 
 def findings(asked, arms, cells, metric, stopped=(), failed=None):
     """Effects of all arms that were not stopped on one metric, judged as one family."""
-    arms = not_stopped(arms, stopped)
-    return judged(asked, arms, cells, metric, effects_on(asked, arms, cells, metric, failed or {}))
+    arms, cells = not_stopped(arms, stopped), with_failed(cells, failed or {})
+    return judged(asked, arms, cells, metric, effects_on(asked, arms, cells, metric))
 
 
 def verdicts(rows):
@@ -67,14 +67,10 @@ def test_numbers_that_were_not_measured_alike_are_not_compared(study):
         [("baseline", 0)],
         [(arm, seed) for arm in ARMS for seed in SEEDS],
     ):
-        mixed = {arm: dict(by_seed) for arm, by_seed in cells.items()}
+        mixed = cells
         for arm, seed in changed:
-            reading = cells[arm][seed]["metrics"][METRIC]
-            mixed[arm][seed] = {
-                "metrics": {
-                    METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}
-                }
-            }
+            card = cells[arm][seed].metrics[METRIC].card | {"estimator": "another"}
+            mixed = with_value(mixed, arm, seed, METRIC, card=card)
         with pytest.raises(NotComparable, match="estimator"):
             findings(asked, arms, mixed, METRIC)
 
@@ -154,13 +150,13 @@ def test_an_arm_whose_every_seed_failed_is_failed_and_the_others_are_decided(stu
 
 def test_a_metric_that_is_no_number_under_one_seed_misses_that_pair_alone(study):
     asked, arms, cells = study
-    cells["muon"][2]["metrics"][METRIC]["value"] = math.nan
+    cells = with_value(cells, "muon", 2, METRIC, value=math.nan)
     rows = {row.arm: row for row in findings(asked, arms, cells, METRIC)}
     assert (
         rows["muon"].n == 5 and "the pair of seed 2 is missing: no number" in rows["muon"].warnings
     )
     assert rows["repa"].verdict == "worse" and rows["repa"].n == 6
-    del cells["baseline"][1]["metrics"][METRIC]
+    cells["baseline"][1] = cells["baseline"][1]._replace(metrics={})
     assert {row.arm: row.n for row in findings(asked, arms, cells, METRIC)}["repa"] == 5
 
 
@@ -181,10 +177,8 @@ def test_pairs_whose_sides_ran_on_unlike_machines_are_counted(study):
     asked, arms, cells = study
     for arm, by_seed in cells.items():
         for seed, cell in by_seed.items():
-            cell[MACHINE] = {
-                "processor": "other" if arm == "muon" and seed < 2 else "usual",
-                "fulcrum": str(seed),
-            }
+            processor = "other" if arm == "muon" and seed < 2 else "usual"
+            by_seed[seed] = cell._replace(machine={"processor": processor, "fulcrum": str(seed)})
     assert {row.arm: row.unlike for row in findings(asked, arms, cells, METRIC)} == {
         "muon": 2
     } | dict.fromkeys(ARMS[1:], 0)
@@ -236,15 +230,13 @@ def test_a_stopped_baseline_takes_its_arms_with_it(study):
 
 
 def many(asked, arms, metrics, rng, mean=0.0):
-    cells = {arm.name: {seed: {"metrics": {}} for seed in asked.seeds} for arm in arms}
+    cells = {arm.name: {seed: CellRecord(arm.name, seed) for seed in asked.seeds} for arm in arms}
     for metric in metrics:
         values = {
             arm.name: (0.0 if arm.is_baseline else mean) + rng.standard_normal(len(asked.seeds))
             for arm in arms
         }
-        for name, by_seed in cells_of(values, metric).items():
-            for seed, cell in by_seed.items():
-                cells[name][seed]["metrics"] |= cell["metrics"]
+        cells = with_metrics(cells, cells_of(values, metric))
     return cells
 
 
@@ -305,7 +297,7 @@ def test_one_joint_test_over_all_metrics_decides_what_is_large_on_any():
     arms = arms_of(asked)
     cells = many(asked, arms, METRICS, np.random.default_rng(3))
     for seed in asked.seeds:
-        cells["muon"][seed]["metrics"]["frechet"]["value"] = -50.0 + seed / 10
+        cells = with_value(cells, "muon", seed, "frechet", value=-50.0 + seed / 10)
     rows = {(row.arm, row.metric): row for row in judged_study(asked, arms, cells)}
     assert rows["muon", "frechet"].verdict == "better" and not any(
         row.exploratory for row in rows.values()
@@ -326,8 +318,8 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     assert (row.n, row.verdict) == (6, "better together")
     del cells["tread"][0]
     assert interactions(asked, arms, cells, METRIC)[0].n == 5
-    lost = {"tread": {0: "collapsed"}}
-    assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
+    lost = with_failed(cells, {"tread": {0: "collapsed"}})
+    assert interactions(asked, arms, lost, METRIC)[0].verdict == "inconclusive"
 
     scales = [
         {"name": name, "settings": [f"model.width={width}"]}
@@ -354,12 +346,10 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
     asked = plan(arms=("muon",), seeds=SEEDS, primary=METRIC, smallest_effect=0.05)
     values = tuple(mean + one for one in (0.01, -0.01, 0.0, 0.02, -0.02, 0.0))
     cells = cells_of({"baseline": values, "muon": values[::-1]}, METRIC)
-    for by_seed in cells.values():
-        for cell in by_seed.values():
-            cell["metrics"][METRIC]["card"] |= {
-                "floors": {"noise": 0.21, "grey": 0.0},
-                "ceiling": 0.98,
-            }
+    more = {"floors": {"noise": 0.21, "grey": 0.0}, "ceiling": 0.98}
+    for arm, seed in [(arm, seed) for arm in cells for seed in SEEDS]:
+        card = cells[arm][seed].metrics[METRIC].card | more
+        cells = with_value(cells, arm, seed, METRIC, card=card)
     (row,) = findings(asked, arms_of(asked), cells, METRIC)
     assert row.verdict == verdict
     assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (
@@ -375,9 +365,7 @@ def test_two_judges_that_agree_say_how_far():
     # the second has not looked
     assert shown_metric("attribute_f1", cells, "baseline").agreement == ""
     second = {arm: [one + 0.05 for one in values] for arm, values in first.items()}
-    for arm, by_seed in cells_of(second, "attribute_f1_second").items():
-        for seed, cell in by_seed.items():
-            cells[arm][seed]["metrics"] |= cell["metrics"]
+    cells = with_metrics(cells, cells_of(second, "attribute_f1_second"))
     words = shown_metric("attribute_f1", cells, "baseline").agreement
     assert (
         words == "over 6 cells the two judges correlate at 1.00, and their values lie 0.05 apart on"
@@ -397,9 +385,6 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
     asked = plan(arms=tuple(levers), seeds=tuple(range(12)), primary=METRIC, confirm=confirm)
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     cells = many(asked, layout.arms, SHOWN, np.random.default_rng(4))
-    for by_seed in cells.values():
-        for cell in by_seed.values():
-            cell["result"] = {"images": 48}
     monkeypatch.setattr(result, "collect", lambda *asked: cells)
     monkeypatch.setattr(result, "grids", lambda *asked: None)  # no cell has left its pictures
     begun = time.process_time()
@@ -413,9 +398,9 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
 def test_cells_that_were_not_left_alone_are_told_of():
     from fulcrum.studies.result import disturbed
 
-    well = {"result": {"skipped": 0}}
-    back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
-    assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
+    well = CellRecord("muon", 0)
+    back = CellRecord("muon", 1, skipped=8, rolled_back=1)
+    assert disturbed({"baseline": {0: well}, "muon": {0: well}}) == []
     (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
     assert line.text.startswith(
         "muon, seed 1: 8 of its steps were left out and it was rolled back 1 time"

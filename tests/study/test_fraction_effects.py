@@ -17,7 +17,7 @@ from fulcrum.studies.runner import room
 from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.fractional import FOUR, fraction, levers
-from tests.study.small import arms_of, cells_of
+from tests.study.small import arms_of, cells_of, with_failed
 
 METRIC = "attribute_accuracy"
 
@@ -39,7 +39,7 @@ def judged(asked, values, failed=None, lost=()):
     cells = cells_of(values, METRIC)
     for arm, seed in lost:
         del cells[arm][seed]
-    return fraction_effects(asked, arms_of(asked), cells, METRIC, failed or {})
+    return fraction_effects(asked, arms_of(asked), with_failed(cells, failed or {}), METRIC)
 
 
 EIGHT = (

@@ -8,15 +8,18 @@ import pytest
 from scipy.stats import norm, t
 
 from fulcrum.judge import effects as main_effects
-from fulcrum.judge.equal_cost import fronts
+from fulcrum.judge.cells import CellRecord, MetricValue
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.equal_cost import curves_of, fronts
 from fulcrum.judge.looks import Answer, looks_of
 from fulcrum.judge.metrics import margins, not_learned
 from fulcrum.judge.power import contrast_detectable, detectable
+from fulcrum.judge.schema import CurvePoint
 from fulcrum.judge.sequence import ending
 from fulcrum.judge.statistics import kept_share, paired_effect
 from fulcrum.studies import result
 from fulcrum.studies import result as fraction_result
-from tests.study.small import plan
+from tests.study.small import plan, with_failed
 
 LOOKS = (8, 12, 16)
 
@@ -24,7 +27,7 @@ LOOKS = (8, 12, 16)
 def cells(values, metric="attribute_f1", floors=None):
     card = {} if floors is None else {"floors": floors}
     return {
-        seed: {"metrics": {metric: {"value": value, "card": card}}}
+        seed: CellRecord("base", seed, {metric: MetricValue(value, card)})
         for seed, value in enumerate(values)
     }
 
@@ -130,22 +133,17 @@ def test_of_all_arms_the_loudest_is_told():
 
 
 def test_curves_are_shares_of_the_budget_by_arm_and_seed():
-    def cell(arm, seed):
-        return SimpleNamespace(
-            arm=arm,
-            seed=seed,
-            key=f"{arm}{seed}",
-            run=SimpleNamespace(budget=SimpleNamespace(images=64)),
-        )
-
-    curves = {
-        "a0": [
-            SimpleNamespace(images=16, values={"mmd": 3.0}),
-            SimpleNamespace(images=64, values={"other": 1.0}),
-        ]
+    points = (
+        CurvePoint(images=16, values={"mmd": 3.0}),
+        CurvePoint(images=64, values={"other": 1.0}),
+    )
+    own = {
+        0: CellRecord("a", 0, curve=points, budget=64),
+        1: CellRecord("a", 1, budget=64),
+        2: CellRecord("a", 2, curve=points, budget=64, failure="lost"),
     }
-    arms = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
-    found = result._by_arm(arms, [cell("a", 0), cell("a", 1), cell("stopped", 0)], curves, "mmd")
+    cells = {"a": own, "stopped": {0: CellRecord("stopped", 0, curve=points, budget=64)}}
+    found = curves_of([JudgedArm("a"), JudgedArm("b")], cells, "mmd")
     assert found == {"a": {0: [(0.25, 3.0)], 1: []}, "b": {}}
 
 
@@ -194,7 +192,8 @@ def test_a_lever_with_which_more_cells_failed_is_not_called_better(lost, verdict
     )
     arms = [SimpleNamespace(name=name) for name in ("baseline", "a", "b", "ab")]
     row = effect_on("mmd").model_copy(update={"arm": "a", "verdict": verdict, "planned": 2})
-    found = main_effects._with_failures(row, table, arms, lost)
+    cells = with_failed({}, {arm: dict.fromkeys(seeds, "lost") for arm, seeds in lost.items()})
+    found = main_effects._with_failures(row, table, arms, cells)
     with_it = sum(len(lost.get(name, ())) for name in ("a", "ab"))
     without = sum(len(lost.get(name, ())) for name in ("baseline", "b"))
     told = f"{with_it} of 4 cells with it failed, {without} of 4 without it"

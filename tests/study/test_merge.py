@@ -12,13 +12,13 @@ from fulcrum.judge.cells import unlike
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.studies.cell import failures, finished, lay_out, measuring
+from fulcrum.studies.cell import finished, lay_out, measuring
 from fulcrum.studies.merge import merge
 from fulcrum.studies.plan_file import from_plain
 from fulcrum.studies.study import run
 from fulcrum.training.dist.machine import machine_facts, machine_words
 from tests.cells_here import all_here
-from tests.study.small import SMALL, plan
+from tests.study.small import SMALL, failures, plan
 
 ASKED = plan(arms=("bf16_storage",), images=32, evaluations=(0.5, 1.0))
 HOW = measuring(ASKED).how
@@ -154,7 +154,7 @@ def test_cells_that_do_not_say_where_they_ran_are_not_unlike():
     other, newer = {**facts, "torch": "1.0"}, {**facts, "fulcrum": "99"}
     assert unlike(facts, other) and not unlike(facts, facts) and not unlike(facts, newer)
     assert not unlike(facts, {}) and not unlike({}, {}) and machine_words({}) == ""
-    words = machine_words({"machine": facts})
+    words = machine_words(facts)
     assert facts["processor"] in words and "torch" in words
 
 

@@ -18,7 +18,7 @@ from fulcrum.spec.run import System
 from fulcrum.studies import cell as evaluation_points
 from fulcrum.studies import study as study_run
 from fulcrum.studies.arm_cost import costs
-from fulcrum.studies.cell import failed, failures, finished, lay_out, measuring
+from fulcrum.studies.cell import failed, finished, lay_out, measuring
 from fulcrum.studies.estimate import estimate
 from fulcrum.studies.frozen_plan import freeze
 from fulcrum.studies.plan_file import from_plain
@@ -28,7 +28,7 @@ from fulcrum.studies.worker import answer
 from fulcrum.training import session
 from fulcrum.training.loop import StepCheck
 from tests.cells_here import Here, all_here
-from tests.study.small import plan
+from tests.study.small import failures, plan
 
 
 class BurstWeight(slots.WeightFiller):

@@ -23,7 +23,7 @@ from fulcrum.studies.result import remarks
 from fulcrum.studies.runner import room
 from fulcrum.studies.study import run
 from tests.cells_here import all_here
-from tests.study.small import arms_of, cells_of, plan
+from tests.study.small import arms_of, cells_of, plan, with_failed
 
 TOML = """
 title = "Own bases"
@@ -226,9 +226,8 @@ def test_what_failed_is_named_where_it_is_not_the_baseline():
     )
     measured = cells_of(values, wanted_plan.primary)
     del measured["muon"][3]
-    rows = effects_on(
-        wanted_plan, arms, measured, wanted_plan.primary, {"muon": {3: "the loss was not finite"}}
-    )
+    cells = with_failed(measured, {"muon": {3: "the loss was not finite"}})
+    rows = effects_on(wanted_plan, arms, cells, wanted_plan.primary)
     assert {row.arm: row.warnings for row in rows} == {
         "muon": (),
         "bf16_storage on muon": ("the pair of seed 3 is missing: muon failed",),

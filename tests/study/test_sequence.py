@@ -192,7 +192,7 @@ def test_an_arm_that_others_are_held_against_goes_on_with_them():
     values["muon"] = [
         values["short_captions"][seed] + 0.012 * NOISE[seed, 1] / 0.01 + 0.008 for seed in range(8)
     ]
-    stands = sequence(asked(), arms, cells_of(values, METRIC), {})
+    stands = sequence(asked(), arms, cells_of(values, METRIC))
     assert stands.answers["short_captions"].left == "decided" and not stands.answers["muon"].left
     assert stands.needed["short_captions"].now == stands.needed["muon"].now == 12
     assert stands.answers["short_captions"].look.pairs == 8 and stands.needs("short_captions", 11)

@@ -243,10 +243,8 @@ def machine_facts(system: System) -> dict[str, Any]:
     }
 
 
-def machine_words(cell: Mapping[str, Any]) -> str:
-    """The machine of a cell that is finished or has failed, in one line; empty where its files do
-    not say."""
-    facts = cell.get(MACHINE)
+def machine_words(facts: Mapping[str, Any]) -> str:
+    """The machine of a cell in one line, from its facts; empty where there are none."""
     if not facts:
         return ""
     threads, processes = facts["threads"], facts["processes"]
