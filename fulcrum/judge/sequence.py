@@ -31,6 +31,17 @@ from fulcrum.spec.remark import Remark, remark
 # n pairs, P points
 
 
+class StoppedArm(NamedTuple):
+    """An arm that the crossing guard ended."""
+
+    share: float  # of the budget
+    effect: PairedEffect  # on the primary metric there
+
+    @property
+    def arm(self) -> str:
+        return self.effect.arm
+
+
 def enough_points(shares: Sequence[float], decay: float, successive: int) -> bool:
     """Are so many of these shares of the budget within the share at its end whose points tell of
     the end?"""

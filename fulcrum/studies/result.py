@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import gc
-import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,33 +14,17 @@ from pydantic import ValidationError
 from fulcrum.data.fillers import OneStyle, World
 from fulcrum.files.sealed import read_json
 from fulcrum.judge.cells import CellRecord, Cells, finished_cells
-from fulcrum.judge.claim_verdicts import judged_claims
-from fulcrum.judge.design import BASELINE, Design, JudgedArm, fraction_of
+from fulcrum.judge.design import JudgedArm
 from fulcrum.judge.effects import (
-    FractionEffects,
-    all_findings,
-    confirmed,
-    effects_on,
-    fraction_effects,
-    if_learned,
-    interactions,
     lever_costs,
-    scales,
-    trends,
 )
-from fulcrum.judge.equal_cost import at_equal_cost, fronts, targets
-from fulcrum.judge.fraction import alias_words, named
-from fulcrum.judge.looks import looks_of, spending
+from fulcrum.judge.findings import findings_of, fraction_findings
+from fulcrum.judge.looks import spending
 from fulcrum.judge.metrics import (
-    FAMILY,
     margins,
-    not_stopped,
     shown_metric,
-    values_of,
 )
-from fulcrum.judge.power import contrast_detectable, detectable
 from fulcrum.judge.schema import (
-    AliasString,
     ArmCost,
     ArmResult,
     CellCounts,
@@ -49,9 +32,6 @@ from fulcrum.judge.schema import (
     CellState,
     ClaimResult,
     CurvePoint,
-    Effect,
-    FractionFacts,
-    Front,
     GridArm,
     Grids,
     LossPoint,
@@ -60,11 +40,10 @@ from fulcrum.judge.schema import (
     Provenance,
     RateSearch,
     StudyResult,
-    Target,
     TimedCost,
 )
-from fulcrum.judge.sequence import sequence, sequential_findings
-from fulcrum.judge.statistics import PairedEffect, noise_floor, pairs_needed, student_interval
+from fulcrum.judge.sequence import StoppedArm, sequence
+from fulcrum.judge.statistics import pairs_needed
 from fulcrum.measure.preview import NOT_ENDED, read_lines
 from fulcrum.networks.fillers import EmbeddedText
 from fulcrum.spec.edit import explain, get
@@ -447,100 +426,33 @@ def as_fraction(
     result: StudyResult,
 ) -> StudyResult:
     """The result of all cells, with effects of levers instead of arms."""
-    table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
-    combinations, levers = judged_arms(plan, layout.arms), judged_arms(plan, arms)
+    arms = [layout.arms[0], *layout.levers]
+    combinations = judged_arms(plan, layout.arms)
     metrics = [metric.name for metric in result.metrics]
-    by_metric = {name: fraction_effects(plan, combinations, cells, name) for name in metrics}
-    judged = [row for one in by_metric.values() for row in one.levers]
-    lost = [row for one in by_metric.values() for row in one.failed]
-    # each tells why it is not held
-    claims = judged_claims(
-        plan, levers, cells, {name: [] for name in metrics}, claim_places(plan, arms, metrics)
-    )
-    judged = [
-        if_learned(plan, cells, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
-        for row in judged
-    ]
-    effects = [confirmed(plan, row) for row in (*judged, *lost)]
+    places = claim_places(plan, arms, metrics)
+    levers = judged_arms(plan, arms)
+    findings = fraction_findings(plan, combinations, levers, cells, metrics, places)
     spent = lever_costs(plan, combinations, costs) if costs else {}
-    primary, rule = by_metric[plan.primary], _rule(plan)
-    found = (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha))
+    found = (*remarks(plan, arms, layout.searches), *findings.remarks)
+    shown = [
+        shown_arm(plan, arm, arms, (), spent.get(arm.name), findings.claims[arm.name])
+        for arm in layout.levers
+    ]
     return StudyResult(
         **{
             **{name: getattr(result, name) for name in StudyResult.model_fields},
-            "arms": (
-                result.arms[0],
-                *(
-                    shown_arm(plan, arm, arms, (), spent.get(arm.name), claims[arm.name])
-                    for arm in layout.levers
-                ),
-            ),
+            "arms": (result.arms[0], *shown),
             "combinations": result.arms[1:],
-            "effects": tuple(effects),
-            "detectable": {
-                name: max(
-                    (row.detectable for row in judged if row.metric == name and row.detectable),
-                    default=None,
-                )
-                for name in metrics
-            },
+            "effects": findings.effects,
+            "detectable": findings.detectable,
             "remarks": tuple(one.text for one in found),
             "codes": found,
-            "interactions": tuple(row for one in by_metric.values() for row in one.interactions),
+            "interactions": findings.interactions,
             "time_to_target": (),
             "pareto": (),
-            "fraction": FractionFacts(
-                levers=table.levers,
-                on=tuple(tuple(map(bool, row)) for row in table.on),
-                rule=rule.text,
-                codes=(rule,),
-                aliased=" ".join(alias_words(table)),
-                strings=tuple(primary.strings),
-                by_seed=_by_seed(primary),
-            ),
+            "fraction": findings.fraction,
         }
     )
-
-
-def _with_sight(plan: Design, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
-    """With the true effect that would have been seen in four studies of five: of few seeds by the
-    scatter that they were judged by, which is no smaller than that of all levers together."""
-    together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
-    scatter = max(row.sd, together) if len(plan.seeds) < pairs_needed(plan.alpha) else row.sd
-    units = contrast_detectable(plan, row.n, len(effects.levers)) if scatter > 0.0 else None
-    return row.model_copy(update={"detectable": None if units is None else units * scatter})
-
-
-def _rule(plan: Design) -> Remark:
-    if len(plan.seeds) >= pairs_needed(plan.alpha):
-        text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
-        return remark("sign-flips", text, seeds=len(plan.seeds))
-    text = (
-        f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and"
-        " the scatter of an effect over seeds to be that of all levers together, or its own where"
-        " that is larger."
-    )
-    return remark("normal-noise", text, seeds=len(plan.seeds))
-
-
-def _by_seed(effects: FractionEffects) -> dict[str, dict[int, float]]:
-    return {row.arm: dict(zip(row.seeds, row.differences, strict=True)) for row in effects.levers}
-
-
-def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
-    """Pairs that were not asked for, and seem to interact."""
-    return [
-        remark(
-            "pairs-interact",
-            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f}"
-            " among the pairs that were not chosen): name one in `interactions` to see it by"
-            " itself.",
-            pairs=[list(pair) for pair in row.pairs],
-            p=row.p_adjusted,
-        )
-        for row in strings
-        if row.p_adjusted is not None and row.p_adjusted <= alpha
-    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -549,17 +461,6 @@ def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
 
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
-
-
-class StoppedArm(NamedTuple):
-    """An arm that the crossing guard ended."""
-
-    share: float  # of the budget
-    effect: PairedEffect  # on the primary metric there
-
-    @property
-    def arm(self) -> str:
-        return self.effect.arm
 
 
 class StudyState(NamedTuple):
@@ -635,34 +536,22 @@ def assemble_result(
     }
     records = _with_curves(cells, records, curves)
     ended = {one.arm for one in state.stopped}
-    running = not_stopped(judged, ended)
     metrics = metrics_of(plan, arms[0].run)
-    pairs = {metric: effects_on(plan, running, records, metric) for metric in metrics}
-    claims = judged_claims(plan, judged, records, pairs, claim_places(plan, arms, pairs))
-    family = (
-        len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
+    findings = findings_of(
+        plan,
+        judged,
+        records,
+        metrics,
+        claim_places(plan, arms, metrics),
+        state.costs,
+        state.stopped,
+        sequenced,
     )
-    at_looks = sequential_findings(plan, judged, records, sequenced) if sequenced else []
-    at_end = {
-        metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)
-    }
-    effects = [
-        confirmed(
-            plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims
-        )
-        for row in (*at_looks, *all_findings(plan, running, records, at_end))
-    ]
     not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
     settled = [cell for by_seed in records.values() for cell in by_seed.values()]
     censored = sum(
         cell.key in not_run and cell.seed not in records.get(cell.arm, {}) for cell in cells
     )
-    at_cost, reached = list[Effect](), list[Target]()
-    drawn = {name for curve in curves.values() for point in curve for name in point.values}
-    for metric in (name for name in metrics if name in drawn and plan.design != "fractional"):
-        if state.costs:
-            at_cost += at_equal_cost(plan, running, records, state.costs, metric)
-        reached += targets(plan, running, records, state.costs, metric)
     most = max(8, LOSS_POINTS // max(len(cells), 1))
     apart = {arm.name for arm in judged if arm.own_loss}
     shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
@@ -705,28 +594,22 @@ def assemble_result(
                 arms,
                 shown[arm.name],
                 (state.costs or {}).get(arm.name),
-                claims[arm.name],
+                findings.claims[arm.name],
             )
             for arm in arms
         ),
-        effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
-        noise=tuple(
-            noise_floor(values, metric)
-            for metric in metrics
-            if len(values := values_of(records, arms[0].name, metric)) > 1
-        ),
-        detectable=_loudest(effects),
+        effects=findings.effects,
+        noise=findings.noise,
+        detectable=findings.detectable,
         grids=grids(layout, records, out, how),
         remarks=tuple(one.text for one in found),
         codes=found,
-        interactions=tuple(
-            row for metric in metrics for row in interactions(plan, running, records, metric)
-        ),
-        scales=tuple(scales(plan, judged)),
-        trends=tuple(row for metric in metrics for row in trends(plan, running, records, metric)),
-        time_to_target=tuple(reached),
+        interactions=findings.interactions,
+        scales=findings.scales,
+        trends=findings.trends,
+        time_to_target=findings.time_to_target,
         sweeps=tuple(layout.searches),
-        pareto=tuple(_fronts(plan, running, records, state.costs)) if state.costs else (),
+        pareto=findings.pareto,
         probes=probes(out),
         progress=CellCounts(
             done=sum(not cell.failed for cell in settled),
@@ -779,44 +662,6 @@ def _with_curves(
         }
         for arm, by_seed in records.items()
     }
-
-
-def _detectable(plan: Design, effect: Effect, arms: int) -> float | None:
-    """The smallest true effect that this study would have seen in four of five repeats, with the
-    scatter of this arm's differences on this metric. With looks: at the last of them, whatever the
-    earlier ones would have seen."""
-    if not isinstance(effect, PairedEffect) or effect.sd <= 0:
-        return None
-    pairs, alpha = effect.n, plan.alpha
-    if plan.looks and effect.metric == plan.primary:
-        pairs, _, alpha = looks_of(plan.looks, plan.alpha)[-1]
-    scatters = detectable(pairs, min(max(arms, 1), FAMILY), alpha=alpha)
-    return None if scatters is None else scatters * effect.sd
-
-
-def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
-    """Metric -> what would have been seen of the arm whose differences scatter most."""
-    most: dict[str, float | None] = {}
-    for effect in effects:
-        if effect.detectable is not None:
-            most[effect.metric] = max(effect.detectable, most.get(effect.metric) or 0.0)
-    return most
-
-
-def _fronts(
-    plan: Design,
-    arms: Sequence[JudgedArm],
-    cells: Cells,
-    costs: Mapping[str, TimedCost],
-) -> list[Front]:
-    means = {}
-    for arm in arms:
-        values = list(values_of(cells, arm.name, plan.primary).values())
-        if len(values) > 1:
-            mean = sum(values) / len(values)
-            sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-            means[arm.name] = (mean, *student_interval(mean, sd, len(values), 1.0 - plan.alpha))
-    return fronts(arms, means, costs, plan.primary)
 
 
 def _censored(one: StoppedArm) -> Remark:

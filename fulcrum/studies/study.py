@@ -17,7 +17,14 @@ from fulcrum.judge.design import JudgedArm
 from fulcrum.judge.metrics import EQUAL
 from fulcrum.judge.page import beating, write
 from fulcrum.judge.schema import StudyResult, TimedCost
-from fulcrum.judge.sequence import Sequenced, ending, hopeless, sequence, sequential_findings
+from fulcrum.judge.sequence import (
+    Sequenced,
+    StoppedArm,
+    ending,
+    hopeless,
+    sequence,
+    sequential_findings,
+)
 from fulcrum.judge.statistics import paired_effect
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
@@ -41,7 +48,7 @@ from fulcrum.studies.judging import judged_arms, telling_share
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, with_primary
 from fulcrum.studies.ray_cluster import RAY_ADDRESS, cluster
-from fulcrum.studies.result import StoppedArm, StudyState, assemble_result, collect
+from fulcrum.studies.result import StudyState, assemble_result, collect
 from fulcrum.studies.runner import Board, Lane, Room, TimeLeft, Work, line, room, run_all, standing
 from fulcrum.training.cost_record import of_arm
 from fulcrum.training.dist.machine import at_hand

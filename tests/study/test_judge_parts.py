@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm, t
 
 from fulcrum.judge import effects as main_effects
+from fulcrum.judge import findings
 from fulcrum.judge.cells import CellRecord, MetricValue
 from fulcrum.judge.design import JudgedArm
 from fulcrum.judge.equal_cost import curves_of, fronts
@@ -17,8 +18,6 @@ from fulcrum.judge.power import contrast_detectable, detectable
 from fulcrum.judge.schema import CurvePoint
 from fulcrum.judge.sequence import ending
 from fulcrum.judge.statistics import kept_share, paired_effect
-from fulcrum.studies import result
-from fulcrum.studies import result as fraction_result
 from tests.study.small import plan, with_failed
 
 LOOKS = (8, 12, 16)
@@ -113,10 +112,10 @@ def test_what_would_have_been_seen_is_that_of_the_last_look_on_the_primary_metri
         (looked, "mmd", 8, fixed.alpha),
     ):
         effect = effect_on(metric)
-        assert result._detectable(asked, effect, 3) == pytest.approx(
+        assert findings._detectable(asked, effect, 3) == pytest.approx(
             detectable(pairs, 3, alpha=alpha) * effect.sd
         )
-    assert result._detectable(fixed, effect_on("mmd", 0.0), 3) is None
+    assert findings._detectable(fixed, effect_on("mmd", 0.0), 3) is None
 
 
 def test_of_all_arms_the_loudest_is_told():
@@ -129,7 +128,7 @@ def test_of_all_arms_the_loudest_is_told():
         ("vgg.kid", 0.1),
     ]
     effects = [effect_on(metric).model_copy(update={"detectable": seen}) for metric, seen in rows]
-    assert result._loudest(effects) == {"mmd": 0.7, "vgg.kid": 0.1}
+    assert findings._loudest(effects) == {"mmd": 0.7, "vgg.kid": 0.1}
 
 
 def test_curves_are_shares_of_the_budget_by_arm_and_seed():
@@ -236,12 +235,12 @@ def test_what_a_fraction_would_have_seen_follows_the_scatter_that_it_was_judged_
     units = contrast_detectable(asked, 8, 2)
     for row in (calm, loud):
         scatter = max(row.sd, together) if len(seeds) == 2 else row.sd
-        assert fraction_result._with_sight(asked, row, effects).detectable == pytest.approx(
+        assert findings._with_sight(asked, row, effects).detectable == pytest.approx(
             units * scatter
         )
     still = effect_on("mmd", 0.0)
     nothing = main_effects.FractionEffects([still], [], [], [])
-    assert fraction_result._with_sight(asked, still, nothing).detectable is None
-    assert fraction_result._by_seed(effects) == {
+    assert findings._with_sight(asked, still, nothing).detectable is None
+    assert findings._by_seed(effects) == {
         "arm": dict(zip(loud.seeds, loud.differences, strict=True))
     }
