@@ -42,7 +42,7 @@ FIRST_SCIENCE = 1  # runs and studies that name no version were made by this one
 
 
 Dtype = Literal["fp32", "bf16"]
-# a stage that has it runs a schedule of its own: fulcrum/training/optim/optimizers.py
+# a stage that has it runs a schedule of its own: fulcrum/training/optim/schedule.py
 RATE = "optim.lr"
 
 

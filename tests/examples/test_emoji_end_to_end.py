@@ -168,7 +168,6 @@ def test_the_plug_in_uses_public_modules_only():
     """Those that docs/decisions/0020-public-api.md names, or their former paths."""
     page = (ROOT / "docs" / "decisions" / "0020-public-api.md").read_text()
     public = set(re.findall(r"`(fulcrum[\w.]*)`", page))
-    public |= {former for former, today in FORMER_PATHS.items() if today in public}
     used = {}
     for path in EXAMPLE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
