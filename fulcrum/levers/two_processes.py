@@ -30,8 +30,7 @@ from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import whole
 from fulcrum.training.dist.ranks import ALONE, Ranks, start
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import clipped, gradients
-from fulcrum.training.optim.optimizers import keep_gradients
+from fulcrum.training.loop import after, gradients, train
 
 ROWS, STEPS = 16, 3
 GRADIENT_WITHIN = 1e-5  # relative to the norm of all gradients, fp32
@@ -103,21 +102,14 @@ def _trained(run: RunSpec, folder: Path, ranks: Ranks) -> dict[str, Tensor]:
     rank."""
     built = assembled(run, Feed(run, 0, folder / "cache"), ranks=ranks)
     tensors = {f"before/{name}": value for name, value in _weights(built).items()}
-    state = State()
-    for number in range(STEPS):
-        losses = gradients(built, state)
-        if number == 0:
-            tensors |= {
-                f"gradient/{name}": whole(parameter.grad).detach().clone()
-                for name, parameter in built.step.named_parameters()
-                if parameter.grad is not None
-            }
-        keep_gradients(built.step.parameters(), built.gradient_dtype)
-        clipped(built.step.clipped_apart(), run.optim.clip)
-        built.optimizer.step(built.schedule(state.images, ROWS), at=state.images)
-        built.step.settle(losses)
-        built.optimizer.zero_grad()
-        state = state.advance(ROWS, 0.0, skipped=False)
+    gradients(built, 0)
+    tensors |= {
+        f"gradient/{name}": whole(parameter.grad).detach().clone()
+        for name, parameter in built.step.named_parameters()
+        if parameter.grad is not None
+    }
+    built.optimizer.zero_grad()
+    train(built, State(), [], after(STEPS))
     return tensors | {f"after/{name}": value for name, value in _weights(built).items()}
 
 

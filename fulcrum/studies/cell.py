@@ -32,7 +32,7 @@ from fulcrum.training.dist.collectives import of_first
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.fillers import Trunk
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.painter import Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import SaveAndLeave
@@ -130,7 +130,7 @@ class Points:
         )
         self.due = {at(built.run, share) for share in shares if share < 1}
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: StepReport) -> None:
         images = look.images
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
@@ -144,7 +144,7 @@ class Points:
                 read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images
             )
 
-    def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
+    def _measure(self, look: StepReport, path: Path) -> Mapping[str, Any]:
         run, feed, ranks = look.built.run, look.built.feed, look.built.ranks
         weights, parts = (
             shared_weights(look.built.step, look.built.average, ranks),
@@ -164,7 +164,7 @@ def pause(run: RunSpec, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
     stop = at(run, share)
 
-    def look_out(look: Look) -> None:
+    def look_out(look: StepReport) -> None:
         if stop <= look.images < run.budget.images:
             raise Paused
 

@@ -23,9 +23,7 @@ class Average(Protocol):
 
     def start(self, model: nn.Module) -> None: ...
 
-    # as an optimizer's rule is told
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None: ...
-    def take_back(self) -> None: ...  # the last update was told of a step that did not count
+    def update(self, model: nn.Module) -> None: ...
     def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
     def state(self) -> dict[str, Tensor]: ...
     def load(self, state: Mapping[str, Tensor]) -> None: ...
@@ -37,10 +35,7 @@ class LastWeights:
     def start(self, model: nn.Module) -> None:
         pass
 
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
-        pass
-
-    def take_back(self) -> None:
+    def update(self, model: nn.Module) -> None:
         pass
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
@@ -67,15 +62,11 @@ class MovingAverage:
         }
 
     @torch.no_grad()
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
+    def update(self, model: nn.Module) -> None:
         self.steps += 1
         if self.steps % self.every == 0:
-            share = 1 - self.decay if counts is None else (1 - self.decay) * counts.float()
             for name, value in model.state_dict().items():
-                local(self.mean[name]).lerp_(local(value).float(), share)
-
-    def take_back(self) -> None:
-        self.steps -= 1  # its share was none
+                local(self.mean[name]).lerp_(local(value).float(), 1 - self.decay)
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(self.mean)

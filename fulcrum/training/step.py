@@ -113,15 +113,10 @@ class Step(nn.Module):
             follow(self.stem.backbone, self.backbone)
 
     @torch.no_grad()
-    def settle(self, losses: Losses, counts: Tensor | None = None) -> None:
+    def settle(self, moments: Tensor) -> None:
         """After an update: let the statistics of a trained codec follow the batch. Nothing changes
-        inside `forward`, nor where `counts`, a flag on the device, is false."""
-        if self.codec is not None and losses.moments is not None:
-            before = [(buffer, buffer.clone()) for buffer in self.codec.buffers()]
-            self.codec.settle(losses.moments)
-            if counts is not None:
-                for buffer, value in before:
-                    buffer.copy_(torch.where(counts, buffer, value))
+        inside `forward`."""
+        self.codec.settle(moments)
 
     def clipped_apart(self) -> list[list[nn.Parameter]]:
         """The denoiser's parameters and its terms', and a trained codec's: neither's gradient

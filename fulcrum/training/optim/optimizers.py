@@ -341,16 +341,11 @@ class Rule(Protocol):
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was
     not zero]."""
 
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         """Update the weights with `scale` times the rule's own learning rate; `watch` counts
         stalled elements.
 
         `at` says which step this is, in images seen before it: random rounding is keyed by it.
-        `counts`, () bool on the weights' device: where it is false the gradients are not finite,
-        and nothing at all must change; the host does not know, and must not ask. None: they are
-        finite.
         """
 
     def zero_grad(self) -> None:
@@ -421,11 +416,9 @@ class Joint:
                 " rounding"
             )
 
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         for rule in self.rules:
-            rule.step(scale, watch, at, counts)
+            rule.step(scale, watch, at)
         self.stalled = (
             torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0)
             if watch
@@ -494,15 +487,11 @@ class AdamW(NamedRule):
         }
 
     @torch.no_grad()
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
-        stalled = [self._step_chunk(names, scale, watch, at, counts) for names in self._chunks()]
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        stalled = [self._step_chunk(names, scale, watch, at) for names in self._chunks()]
         self.stalled = torch.stack(stalled).sum(0) if watch else None
 
-    def _step_chunk(
-        self, names: list[str], scale: float, watch: bool, at: int, counts: Tensor | None
-    ) -> Tensor:
+    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
         none = torch.zeros(
             2,
             dtype=torch.float64,
@@ -520,8 +509,7 @@ class AdamW(NamedRule):
             stored = first + second
             first, second = [m.float() for m in first], [v.float() for v in second]
         ages = [self.count[name] for name in names]
-        # a bare tensor would be read
-        torch._foreach_add_(ages, 1 if counts is None else [counts.float()] * len(ages))
+        torch._foreach_add_(ages, 1)
         torch._fused_adamw_(
             weights,
             [g for name in names if (g := gradient(self.parameters[name])) is not None],
@@ -536,7 +524,6 @@ class AdamW(NamedRule):
             weight_decay=self.weight_decay,
             eps=self.eps,
             maximize=False,
-            found_inf=None if counts is None else (~counts).float(),
         )
         if self.state_dtype != torch.float32:
             for narrow, wide in zip(stored, first + second, strict=True):
@@ -546,8 +533,7 @@ class AdamW(NamedRule):
             return none
         held_by = [copies(self.parameters[name]) for name in names]
         # the update is zero exactly where the first moment is
-        stalled = count_stalled(before, weights, first, held_by)
-        return stalled if counts is None else stalled * counts
+        return count_stalled(before, weights, first, held_by)
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be
