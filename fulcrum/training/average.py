@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import gathered, whole_on_all
+from fulcrum.training.dist.collectives import gathered, local, whole_on_all
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import cut
 from fulcrum.training.model.adapter import is_beside, merged
-from fulcrum.training.optim.optimizers import local
 from fulcrum.training.step import Step
 
 # --------------------------------------------------------------------------------------------------

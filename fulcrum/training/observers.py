@@ -21,10 +21,10 @@ from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.progress import Countdown, clock
 from fulcrum.training.build import WATCH_EVERY, Built
 from fulcrum.training.checkpoint import State
-from fulcrum.training.dist.collectives import of_first
+from fulcrum.training.dist.collectives import local, of_first
 from fulcrum.training.dist.shard import DTYPES
 from fulcrum.training.loop import StepReport
-from fulcrum.training.optim.optimizers import local, stalled_share
+from fulcrum.training.optim.optimizers import stalled_share
 from fulcrum.training.run_folder import ALARM, ROLLED_BACK, RunEvents, RunFolder
 
 # --------------------------------------------------------------------------------------------------

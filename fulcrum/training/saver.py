@@ -16,10 +16,9 @@ from fulcrum.spec.errors import RunFailed
 from fulcrum.training import checkpoint
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import Checkpoint, State, VerifiedCheckpoint
-from fulcrum.training.dist.collectives import largest
+from fulcrum.training.dist.collectives import largest, local
 from fulcrum.training.dist.ranks import Ranks
 from fulcrum.training.loop import StepReport
-from fulcrum.training.optim.optimizers import local
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fulcrum.networks.batch import Batch
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.ranks import is_sharded
+from fulcrum.training.dist.collectives import is_sharded
 from fulcrum.training.flow import flow as path
 from fulcrum.training.flow.flow import Predict
 from fulcrum.training.flow.noise import Draw

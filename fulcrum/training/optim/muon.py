@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.training.dist.collectives import copies
+from fulcrum.training.dist.collectives import copies, gradient, local
 from fulcrum.training.model.layers import EXACT, Cast
-from fulcrum.training.optim.optimizers import NamedRule, count_stalled, gradient, local
+from fulcrum.training.optim.optimizers import NamedRule, count_stalled
 
 # --------------------------------------------------------------------------------------------------
 # Newton-Schulz: replace a matrix's singular values by about one, many matrices of one shape at a

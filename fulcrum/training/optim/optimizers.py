@@ -5,54 +5,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import copies, is_row_shard, shard_group
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
-
+from fulcrum.training.dist.collectives import copies, first_element, gradient, is_sharded, local
 
 # --------------------------------------------------------------------------------------------------
-# Optimizer state by parameter name: the local part of a sharded tensor, strict loading.
-#
-# A sharded tensor is a DTensor, known by its `placements`: importing the class costs a second that
-# one process can save.
-
-
-def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
-    return hasattr(tensor, "placements")
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
-    part."""
-    part = tensor.detach()
-    return part.to_local() if is_sharded(part) else part
-
-
-def gradient(parameter: Tensor) -> Tensor | None:
-    """The local part of a parameter's gradient."""
-    return None if parameter.grad is None else local(parameter.grad)
-
-
-def first_element(name: str, parameter: Tensor) -> int:
-    """Index, in the whole parameter, of the first element that lives on this rank."""
-    if not is_sharded(parameter):
-        return 0
-    if not is_row_shard(parameter):
-        raise ValueError(
-            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
-            f" {parameter.placements}"
-        )
-    sharing = shard_group(parameter)
-    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
-    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
+# Optimizer state by parameter name, loaded strictly.
 
 
 def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
