@@ -263,7 +263,7 @@ class Preview:
         # no room on a GPU, which also holds the training; what was taken for it is free again
         if pictures is None:
             look.built.feed.tell(
-                f"the GPU has no room for previews beside the training: none at {look.images:,}"
+                f"the GPU has no room for previews beside the training: none at {look.state.images:,}"
                 " images; the run goes on"
             )
             return time.perf_counter() - begun
@@ -350,7 +350,7 @@ def _sounding(act: Callable[[StepReport], str], events: RunEvents) -> Callable[[
 
     def look_at(look: StepReport) -> None:
         if why := of_first(act(look), look.built.ranks):
-            sound(Alarm("collapse", look.images, why), look.built, events)
+            sound(Alarm("collapse", look.state.images, why), look.built, events)
 
     return look_at
 

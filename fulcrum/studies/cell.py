@@ -131,7 +131,7 @@ class Points:
         self.due = {at(built.run, share) for share in shares if share < 1}
 
     def __call__(self, look: StepReport) -> None:
-        images = look.images
+        images = look.state.images
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
@@ -154,7 +154,7 @@ class Points:
         metrics, _ = quality_of(
             run, weights, parts, feed.root, self.samples, self.judges, bare, ranks
         )
-        feed.let_go(look.images)  # else they lay beside the next step
+        feed.let_go(look.state.images)  # else they lay beside the next step
         if ranks.first:
             write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
@@ -165,7 +165,7 @@ def pause(run: RunSpec, share: float) -> Observer:
     stop = at(run, share)
 
     def look_out(look: StepReport) -> None:
-        if stop <= look.images < run.budget.images:
+        if stop <= look.state.images < run.budget.images:
             raise Paused
 
     return look_out

@@ -89,8 +89,8 @@ class FinalWeights:
     images = 0
 
     def __call__(self, look: StepReport) -> None:
-        self.images = look.images
-        if look.images >= look.built.run.budget.images:
+        self.images = look.state.images
+        if look.state.images >= look.built.run.budget.images:
             self.weights = shared_weights(look.built.step, look.built.average, look.built.ranks)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:

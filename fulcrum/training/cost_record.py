@@ -215,7 +215,7 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     """
 
     def end(look: StepReport) -> None:
-        if built.ranks.first and look.images >= built.run.budget.images:
+        if built.ranks.first and look.state.images >= built.run.budget.images:
             try:
                 write_json(folder.path / "cost.json", Peaks.now()._asdict())
             # the run is trained by now, and a bill without this is still one

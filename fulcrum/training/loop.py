@@ -40,10 +40,6 @@ class StepReport(NamedTuple):
     #: every WATCH_EVERY steps: elements whose update rounded to nothing, and that were to move
     stalled: tuple[float, float] | None = None
 
-    @property
-    def images(self) -> int:
-        return self.state.images
-
 
 Observer = Callable[[StepReport], None]
 

@@ -349,10 +349,10 @@ class Recorder(Averager):
 
     def __call__(self, report: StepReport) -> None:
         if not self.resumed:
-            self.resume(report.images // report.built.run.budget.batch - 1)
+            self.resume(report.state.images // report.built.run.budget.batch - 1)
         self.losses.append(report.loss)
         super().__call__(report)
-        last = report.images >= report.built.run.budget.images
+        last = report.state.images >= report.built.run.budget.images
         if last or time.monotonic() - self.written > RECORD_SECONDS:
             self.flush()
 
@@ -415,7 +415,7 @@ class ProgressLine:
     def __call__(self, report: StepReport) -> None:
         if self.quiet:
             return
-        images, total = report.images, report.built.run.budget.images
+        images, total = report.state.images, report.built.run.budget.images
         if not self.begun:
             self.begun = self.shown = time.monotonic()
             self.start_images = images
@@ -454,9 +454,9 @@ class Every:
         self.next = (from_images // images + 1) * images
 
     def __call__(self, report: StepReport) -> None:
-        over = report.images >= report.built.run.budget.images
-        if report.images >= self.next or (over and self.at_end):
-            self.next = (report.images // self.images + 1) * self.images
+        over = report.state.images >= report.built.run.budget.images
+        if report.state.images >= self.next or (over and self.at_end):
+            self.next = (report.state.images // self.images + 1) * self.images
             self.act(report)
 
 
@@ -488,7 +488,7 @@ class Sentinels:
         self._look_at_dtypes(state.images)
 
     def __call__(self, report: StepReport) -> None:
-        images = report.images
+        images = report.state.images
         if why := self.spike.take(report.loss, self.made_of(images - self.batch)):
             self._sound("loss spike", images, why)
         if self.dead.take(report.norm < NOTHING):

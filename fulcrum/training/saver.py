@@ -139,7 +139,9 @@ class Saver:
         # many must learn of it together: when they save again
         if not writing and look.built.ranks.size == 1:
             self.wait()
-        if look.images < look.built.run.budget.images and self.times.due(look.images, writing):
+        if look.state.images < look.built.run.budget.images and self.times.due(
+            look.state.images, writing
+        ):
             self.begin(look.built, look.state)
 
     def begin(self, built: Built, state: State) -> None:

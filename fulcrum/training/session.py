@@ -379,13 +379,13 @@ def train_in(
         def after_step(report: StepReport) -> None:
             reached[:] = [report.state]
             if many:
-                ranks.standing.at(SAVING, report.images // batch)
+                ranks.standing.at(SAVING, report.state.images // batch)
             if report.state.skipped:
                 require_few_skipped(order, report.state)
             for observe in watching:
                 observe(report)
             if many:
-                ranks.standing.at(TRAINING, report.images // batch)
+                ranks.standing.at(TRAINING, report.state.images // batch)
 
         try:
             watching += observers(built, folder, state) if observers else []

@@ -82,7 +82,9 @@ class Step(nn.Module):
         self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None
     ) -> Losses:
         weights = self.weights if weights is None else weights
-        view = self.as_terms_see(self.look(batch, draw))
+        view = self.look(batch, draw)
+        if self.loss_dtype != torch.float32:
+            view = self.as_terms_see(view)
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
@@ -96,9 +98,9 @@ class Step(nn.Module):
                     f" {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
-        losses = weigh(
-            {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights
-        )
+        if self.loss_dtype != torch.float32:
+            parts = {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}
+        losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def models(self) -> tuple[Backbone, ...]:
