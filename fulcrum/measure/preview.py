@@ -203,10 +203,9 @@ class HeldCurve:
     """Writes a line of curve.jsonl: the held-out loss."""
 
     def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
-        feed, self.folder, self.last = built.feed, folder.path, ""
-        self.held = Held(
-            built.run, feed.codec(), feed.text(), feed.root, built.system.bare(), built.ranks
-        )
+        self.folder = folder.path
+        self.last = ""
+        self.held: Held | None = None  # made at the first look
         if built.ranks.first:
             kept = [
                 line
@@ -217,6 +216,11 @@ class HeldCurve:
             self.last = write_curve(self.folder, kept)
 
     def __call__(self, look: StepReport, weights: Mapping[str, Tensor]) -> None:
+        if self.held is None:
+            feed, system = look.built.feed, look.built.system.bare()
+            codec, text = feed.codec(), feed.text()
+            self.held = Held(look.built.run, codec, text, feed.root, system, look.built.ranks)
+            feed.let_go(look.state.images)
         loss = self.held.loss(weights)
         if not look.built.ranks.first:
             return
