@@ -68,7 +68,7 @@ def train(
                 watch = (state.images // run.budget.batch) % WATCH_EVERY == 0
                 optimizer.step(rate, watch=watch, at=state.images)
                 if optimizer.stalled is not None:
-                    nothing, moving = total(optimizer.stalled, built.ranks).tolist()
+                    nothing, moving = total(optimizer.stalled, built.ranks).cpu().tolist()
                     stalled = (nothing, moving)
                 if losses.moments is not None:
                     step.settle(losses.moments)
@@ -216,7 +216,7 @@ def read_numbers(losses: Losses, norm: Tensor) -> list[float]:
     """Return the loss, the gradient norm and the parts of the loss. This is the one read of a step
     that waits for the device."""
     numbers = [losses.total, norm, *losses.parts.values()]
-    read: list[float] = torch.stack([number.double() for number in numbers]).tolist()
+    read: list[float] = torch.stack([number.double() for number in numbers]).cpu().tolist()
     return read
 
 
