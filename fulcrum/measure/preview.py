@@ -203,9 +203,10 @@ class HeldCurve:
     """Writes a line of curve.jsonl: the held-out loss."""
 
     def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
+        feed, system = built.feed, built.system.bare()
         self.folder = folder.path
         self.last = ""
-        self.held: Held | None = None  # made at the first look
+        self.held = Held(built.run, feed.codec(), feed.text(), feed.root, system, built.ranks)
         if built.ranks.first:
             kept = [
                 line
@@ -216,11 +217,6 @@ class HeldCurve:
             self.last = write_curve(self.folder, kept)
 
     def __call__(self, look: StepReport, weights: Mapping[str, Tensor]) -> None:
-        if self.held is None:
-            feed, system = look.built.feed, look.built.system.bare()
-            codec, text = feed.codec(), feed.text()
-            self.held = Held(look.built.run, codec, text, feed.root, system, look.built.ranks)
-            feed.let_go(look.state.images)
         loss = self.held.loss(weights)
         if not look.built.ranks.first:
             return
@@ -267,8 +263,8 @@ class Preview:
         # no room on a GPU, which also holds the training; what was taken for it is free again
         if pictures is None:
             look.built.feed.tell(
-                f"the GPU has no room for previews beside the training: none at {look.state.images:,}"
-                " images; the run goes on"
+                "the GPU has no room for previews beside the training: none at"
+                f" {look.state.images:,} images; the run goes on"
             )
             return time.perf_counter() - begun
         if ranks.first:
