@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from fulcrum.spec.errors import BadInput
 from fulcrum.training.dist.collectives import copies, first_element, gradient, is_sharded, local
+from fulcrum.training.optim.fillers import rounding_seed
 
 # --------------------------------------------------------------------------------------------------
 # Optimizer state by parameter name, loaded strictly.
@@ -353,6 +354,80 @@ class NamedRule:
 
     def load(self, given: dict[str, Tensor]) -> None:
         load_strictly(self.state(), given)
+
+
+class UpdateRule(NamedRule):
+    """Base class of an update rule that treats every parameter by itself: override `update`.
+
+    Done here for all such rules: the state by name (saved, loaded, sharded as its parameter, stored
+    in `precision.optimizer`), weights stored in bf16 and their rounding, a learning rate for each
+    parameter, and the count of updates that round to nothing.
+
+        class Lion(UpdateRule):
+            memory = ("momentum",)
+
+            def update(self, weight, gradient, memory, lr):
+                direction = memory["momentum"].lerp(gradient, 0.1).sign()
+                weight.sub_(lr * direction)
+                memory["momentum"].lerp_(gradient, 0.01)
+                return direction
+    """
+
+    #: names of the tensors that it keeps for each parameter, zero at the start
+    memory: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, ctx: Any, parameters: Mapping[str, Parameter] | None = None) -> None:
+        """`ctx` is what `build` is given. It has all parameters of the run; a rule for some of them
+        is given those by name."""
+        given = ctx.parameters if parameters is None else parameters
+        state = ctx.dtype("optimizer")
+        super().__init__(given, ctx.dtype("storage"), rounding_seed(ctx), state)
+        self.rates = {name: ctx.run.optim.lr * ctx.rates.get(name, 1.0) for name in given}
+        self.slots = {
+            slot: {
+                name: torch.zeros_like(parameter, dtype=state, requires_grad=False)
+                for name, parameter in given.items()
+            }
+            for slot in self.memory
+        }
+
+    def update(
+        self, weight: Tensor, gradient: Tensor, memory: dict[str, Tensor], lr: float
+    ) -> Tensor:
+        """Change one weight and what is remembered of it, in place. Return what was subtracted, up
+        to its scale: an element that is zero there was not to move.
+
+        All tensors are fp32, of one shape, and this process's part of the parameter: the result for
+        an element must not depend on other elements.
+        """
+        raise BadInput(f"{type(self).__name__} has no update", "docs/write-a-lever.md")
+
+    @torch.no_grad()
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        counts = []
+        for name, parameter in self.parameters.items():
+            slope = gradient(parameter)
+            if slope is None:  # its term is off
+                continue
+            weight = local(parameter)
+            before = weight.clone() if watch else weight
+            kept = {slot: local(held[name]) for slot, held in self.slots.items()}
+            memory = {slot: tensor.float() for slot, tensor in kept.items()}  # itself if it is fp32
+            lr = self.rates[name] * scale
+            direction = self.update(weight, slope, memory, lr)
+            for slot, tensor in kept.items():
+                if tensor.dtype != torch.float32:
+                    tensor.copy_(memory[slot])
+            self.store.keep({name: parameter}, at)
+            if watch and lr:
+                counts.append(count_stalled([before], [weight], [direction], [copies(parameter)]))
+        self.stalled = None
+        if watch:
+            nothing = torch.zeros(2, dtype=torch.float64, device=self._device())
+            self.stalled = sum(counts, nothing)
+
+    def _device(self) -> torch.device | None:
+        return next((parameter.device for parameter in self.parameters.values()), None)
 
 
 class Joint:
