@@ -21,7 +21,7 @@ from fulcrum.training.build import Built, assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.machine import wait_for
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import Look, Observer, after, train
+from fulcrum.training.loop import Observer, StepReport, after, train
 
 # --------------------------------------------------------------------------------------------------
 # What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells
@@ -153,7 +153,7 @@ class Clock:
             self.parts[part] = self.parts.get(part, 0.0) + time.perf_counter() - begun
 
     def timed(self, part: str, observer: Observer) -> Observer:
-        def look_at(look: Look) -> None:
+        def look_at(look: StepReport) -> None:
             with self.counting(part):
                 observer(look)
 
@@ -166,10 +166,10 @@ class Clock:
         def taken(now: State) -> float:
             return now.seconds + now.preparing - before.seconds - before.preparing
 
-        def look_at(look: Look) -> None:
+        def look_at(look: StepReport) -> None:
             if self.first_step is None:
-                self.first_step, self.parts["first step"] = time.time(), taken(look.check.after)
-            self.parts["steps"] = taken(look.check.after)
+                self.first_step, self.parts["first step"] = time.time(), taken(look.state)
+            self.parts["steps"] = taken(look.state)
 
         return look_at
 

@@ -34,7 +34,7 @@ from fulcrum.training.dist.collectives import of_first
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.fillers import Trunk
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.painter import Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import SaveAndLeave
@@ -132,8 +132,8 @@ class Points:
         )
         self.due = {at(built.run, share) for share in shares if share < 1}
 
-    def __call__(self, look: Look) -> None:
-        images = look.images
+    def __call__(self, look: StepReport) -> None:
+        images = look.state.images
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
@@ -146,7 +146,7 @@ class Points:
                 read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images
             )
 
-    def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
+    def _measure(self, look: StepReport, path: Path) -> Mapping[str, Any]:
         run, feed, ranks = look.built.run, look.built.feed, look.built.ranks
         weights, parts = (
             shared_weights(look.built.step, look.built.average, ranks),
@@ -156,7 +156,7 @@ class Points:
         metrics, _ = quality_of(
             run, weights, parts, feed.root, self.samples, self.judges, bare, ranks
         )
-        feed.let_go(look.images)  # else they lay beside the next step
+        feed.let_go(look.state.images)  # else they lay beside the next step
         if ranks.first:
             write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
@@ -166,8 +166,8 @@ def pause(run: RunSpec, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
     stop = at(run, share)
 
-    def look_out(look: Look) -> None:
-        if stop <= look.images < run.budget.images:
+    def look_out(look: StepReport) -> None:
+        if stop <= look.state.images < run.budget.images:
             raise Paused
 
     return look_out

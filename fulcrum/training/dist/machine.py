@@ -76,25 +76,6 @@ def at_hand(device: Device) -> Device:
     return device if device != "cuda" or torch.cuda.is_available() else "cpu"
 
 
-class ReadLater:
-    """Numbers of a device, sent to the host at once and read when they have come: nobody waits for
-    what was asked of the device after them."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers, self.sent = numbers, None
-        if numbers.is_cuda:
-            self.numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self.numbers.copy_(numbers, non_blocking=True)
-            self.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.sent.record()
-
-    def read(self) -> list[float]:
-        if self.sent is not None:
-            self.sent.synchronize()
-        read: list[float] = self.numbers.cpu().tolist()
-        return read
-
-
 def wait_for(device: str) -> None:
     """Until the device has done what it was asked: a clock that is read before tells how long the
     asking took."""
