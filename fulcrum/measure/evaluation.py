@@ -465,7 +465,7 @@ class Held:
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=SEED,
-            time=UniformTime().build(None),
+            time=UniformTime(),
             shape=(run.encode.codec.channels, side, side),
             drop_text=0.0,
             noise_scale=run.flow.noise_scale,
