@@ -36,7 +36,7 @@ TOGETHER = 64
 
 class Tokenizer:
     """Word level over a closed vocabulary; an unknown word becomes one token and is counted in
-    `unknown`: whoever speaks to people tells it (`unknown_words.misread`), once and not in the
+    `unknown`: whoever speaks to people tells it (`misread`), once and not in the
     middle of something else."""
 
     def __init__(self, words: Sequence[str]) -> None:

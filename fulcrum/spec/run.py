@@ -42,7 +42,8 @@ FIRST_SCIENCE = 1  # runs and studies that name no version were made by this one
 
 
 Dtype = Literal["fp32", "bf16"]
-RATE = "optim.lr"  # a stage that has it runs a schedule of its own: optim/schedule.py
+# a stage that has it runs a schedule of its own: fulcrum/training/optim/schedule.py
+RATE = "optim.lr"
 
 
 class During(Record):

@@ -101,7 +101,7 @@ def effects_on(
     A seed without a number on either side is missing for this metric alone. An arm with fewer than
     two pairs has no effect while more may come, and one without an interval when none can.
     """
-    # its combinations are no arms to be compared one by one: see main_effects.py
+    # its combinations are no arms to be compared one by one: see fraction_effects
     if plan.design == "fractional":
         return []
     seeds, level = (
