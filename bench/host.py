@@ -49,7 +49,7 @@ from fulcrum.spec.run import System
 from fulcrum.training.build import assemble
 from fulcrum.training.dist.machine import moved
 from fulcrum.training.feed import AHEAD, Feed, FeedAhead, Ready, StagedBatch, Stretch
-from fulcrum.training.flow.flow import LogitNormalTime
+from fulcrum.training.flow.fillers import LogitNormal
 from fulcrum.training.flow.noise import Draw, Draws
 from fulcrum.training.loop import all_stretches, gradients
 
@@ -93,7 +93,7 @@ class StoredFeed:
         texts = TextCache(arrays["tokens"], ends, np.zeros((1, case.width), np.float16))
         texts.longest = case.tokens[1]
         encoder = StoredEncoder(source, RowCache(arrays["x0"]), texts)
-        draws = Draws(0, LogitNormalTime(0.0, 1.0), (1, 1, 1), 0.1)
+        draws = Draws(0, LogitNormal(uniform_share=0.0), (1, 1, 1), 0.1)
         teachers: Any = {} if case.teacher is None else {"dino": RowCache(arrays["teacher"])}
         self.ready = Ready(None, encoder, draws, teachers)  # type: ignore[arg-type]
         self.bus, self.bytes = bus, 0

@@ -23,6 +23,7 @@ from fulcrum.training.flow.fillers import (
     XPrediction,
     data_deviation,
     known_deviation,
+    shift,
 )
 from fulcrum.training.loss.fillers import Contrastive
 
@@ -328,7 +329,6 @@ class ShiftedTime(Lever):
     def witness(self, built: Built) -> bool:
         import numpy as np
 
-        from fulcrum.training.flow import flow as path
         from fulcrum.training.flow import noise as keyed_noise
 
         # a stage before may scale the shift
@@ -340,7 +340,7 @@ class ShiftedTime(Lever):
             getattr(time, "uniform_share", 0.0),
         )
         return built.run.sample.shift == self.k and bool(
-            (t - path.shift(plain, self.k))[u >= share].abs().max() < 1e-6
+            (t - shift(plain, self.k))[u >= share].abs().max() < 1e-6
         )
 
 

@@ -479,7 +479,7 @@ class Held:
         side = self.run.data.size // self.run.encode.codec.stride
         return Draws(
             seed=SEED,
-            time=UniformTime().build(None),
+            time=UniformTime(),
             shape=(self.run.encode.codec.channels, side, side),
             drop_text=0.0,
             noise_scale=self.run.flow.noise_scale,

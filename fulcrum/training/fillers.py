@@ -13,9 +13,9 @@ class NoAverage(slots.AverageFiller):
     kind: ClassVar[str] = "last_weights"
 
     def build(self, ctx: Any) -> Any:
-        from fulcrum.training.average import LastWeights
+        from fulcrum.training.average import Average
 
-        return LastWeights()
+        return Average()
 
 
 class EMA(slots.AverageFiller):

@@ -15,12 +15,12 @@ from fulcrum.networks.text import readable
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import AllWeights, RunSpec, System
+from fulcrum.spec.slots import PredictFiller
 from fulcrum.spec.stage import route_of
 from fulcrum.training.average import drawn_weights, fill
 from fulcrum.training.build import Built, Context, build
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow import noise as keyed_noise
-from fulcrum.training.flow.flow import Predict
 from fulcrum.training.flow.noise import make
 from fulcrum.training.flow.sampling import SOLVERS, Denoise, Path
 from fulcrum.training.model.fast_drawing import FrozenBackbone, FrozenRunner
@@ -77,7 +77,7 @@ class PromptedDenoiser:
         self,
         backbone: Backbone,
         frozen: FrozenBackbone | None,
-        predict: Predict,
+        predict: PredictFiller,
         prompts: Encoded,
         empty: Encoded,
         keep: Tensor | None,

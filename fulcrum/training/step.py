@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from fulcrum.networks.batch import Batch
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.slots import PredictFiller
 from fulcrum.training.dist.collectives import is_sharded
-from fulcrum.training.flow import flow as path
-from fulcrum.training.flow.flow import Predict
+from fulcrum.training.flow.fillers import mix
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Coded, Losses, View, weigh
 from fulcrum.training.model.layers import Tokens, narrowed
@@ -60,7 +60,7 @@ class Step(nn.Module):
     def __init__(
         self,
         backbone: Backbone,
-        predict: Predict,
+        predict: PredictFiller,
         terms: Mapping[str, nn.Module],
         weights: Mapping[str, float],
         lanes: int = 1,  # threads that take passes of a batch side by side
@@ -130,7 +130,7 @@ class Step(nn.Module):
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
         batch, coded = self.encoded(batch, draw)
-        x_t = path.mix(batch.x0, draw.eps, draw.t)
+        x_t = mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text)
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
@@ -191,5 +191,5 @@ class Step(nn.Module):
                 " `frozen_taps`"
             )
         return self.through(
-            self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
+            self.stem, mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
         ).taps
