@@ -46,8 +46,7 @@ from fulcrum.measure.metrics.means import (
     score,
 )
 from fulcrum.measure.reference import References, reference_key
-from fulcrum.networks.batch import Encoder
-from fulcrum.networks.cache import Cache
+from fulcrum.networks.rows import Cache, Encoder
 from fulcrum.networks.text import misread
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput, FulcrumError

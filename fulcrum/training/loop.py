@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import cached_property, reduce
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.networks.batch import Batch
+from fulcrum.networks.rows import Batch
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.phrase import described, home
 from fulcrum.spec.run import RunSpec
@@ -20,7 +21,6 @@ from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import all_finite, average_gradients, clip, means, total
 from fulcrum.training.dist.machine import ReadLater
 from fulcrum.training.dist.shard import held_gathered, sum_gradients
-from fulcrum.training.feed import Feed, FeedAhead, feeding
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Losses
 from fulcrum.training.optim.optimizers import keep_gradients
@@ -227,10 +227,10 @@ def train(
     loss of a step that counts, by its position."""
     run, step, optimizer, pace = built.run, built.step, built.optimizer, Pace(built.run)
     apart, check = step.clipped_apart(), None
-    with feeding(built.feed, all_stretches(built, state.images)) as feed:
+    with closing(built.feed.batches(all_stretches(built, state.images))) as batches:
         while state.images < run.budget.images and not stop():
             begun = time.perf_counter()
-            losses = gradients(built, state, feed)
+            losses = gradients(built, state, batches)
             keep_gradients(step.parameters(), built.gradient_dtype)
             norm = clipped(apart, run.optim.clip)
             # of the step before: the device has done it by now
@@ -276,21 +276,24 @@ def stretches(built: Built, images: int) -> list[tuple[int, int]]:
 
 
 def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
-    """Those of every step from `images` on, for a feed that keeps ahead."""
+    """Those of every step from `images` on, for a feed that reads ahead."""
     steps = range(images, built.run.budget.images, built.run.budget.batch)
     return (stretch for at in steps for stretch in stretches(built, at))
 
 
-def gradients(built: Built, state: State, feed: Feed | FeedAhead | None = None) -> Losses:
+def gradients(
+    built: Built, state: State, batches: Iterator[tuple[Batch, Draw]] | None = None
+) -> Losses:
     """Forward and backward over this process's rows in one or more parts; parts and processes add
-    up to the same mean."""
-    parts, feed = stretches(built, state.images), feed or built.feed
+    up to the same mean. `batches` gives those of the parts next; None: the feed makes them."""
+    parts = stretches(built, state.images)
+    batches = batches or (built.feed.at(*part) for part in parts)
     count = sum(rows for _, rows in parts)
     summed: Losses | None = None
     built.step.refresh()
     with held_gathered(built.step, built.ranks):
         for stretch in parts:
-            batch, draw = feed.at(*stretch)
+            batch, draw = next(batches)
             sum_gradients(built.step, stretch == parts[-1])
             losses = _losses(built, batch, draw, state)
             share = len(batch.x0) / count
