@@ -47,8 +47,7 @@ from fulcrum.measure.metrics.means import (
     score,
 )
 from fulcrum.measure.reference import References, reference_key
-from fulcrum.networks.batch import Batch, Encoder
-from fulcrum.networks.cache import Cache
+from fulcrum.networks.rows import Batch, Cache, Encoder
 from fulcrum.networks.text import misread
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput, FulcrumError

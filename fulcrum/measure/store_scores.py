@@ -3,7 +3,8 @@ own pictures reads."""
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fulcrum.data.stores.picture_store import PictureStore, caption_names, local_folder
+from fulcrum.files.prefetch import prefetched
 from fulcrum.measure.features.extractor import Extractor, load_extractor
 from fulcrum.networks.captioning.captioners import WORLD, Picture, Score, open_world_scorer
 from fulcrum.spec.errors import BadInput, nearest
@@ -104,13 +106,9 @@ def score_rows(
         for part in np.split(run, range(BATCH, len(run), ROWS))
     ]
     begun, busy, tally = time.monotonic(), 0.0, Tally("scored", len(rows), say, "pairs")
-    with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
-        ahead = [pool.submit(_pictures, store, batch) for batch in batches[:1]]
-        for number, batch in enumerate(batches):
-            pictures = ahead.pop(0).result()
-            ahead += [
-                pool.submit(_pictures, store, other) for other in batches[number + 1 : number + 2]
-            ]
+    decoded = prefetched(partial(_pictures, store), batches, 1, thread_name_prefix="decode")
+    with closing(decoded):
+        for batch, pictures in zip(batches, decoded, strict=True):
             texts = [store.captions(int(row))[caption] for row in batch]
             places = [place for place, several in enumerate(texts) for _ in several]
             looked = time.monotonic()

@@ -117,6 +117,10 @@ class CodecFiller(Filler, Builds["Codec"]):
     stride: Width
     channels: Width
 
+    def draws(self) -> dict[str, Need]:
+        """Return the random numbers that it needs in training, by name."""
+        return {}
+
     def deviation(self, source: SourceFiller) -> float | None:
         """Of what it gives of a source's pictures, as measured; None: nobody has measured it."""
         return None
@@ -271,6 +275,11 @@ class TermFiller(Filler, Builds["Term"]):
     def teachers(self) -> tuple[str, ...]:
         """Names of the teachers whose tokens it reads from the batch."""
         return ()
+
+    def draws(self) -> dict[str, Need]:
+        """Return the random numbers that it needs, by name: `view.draw.extra["NAME OF TERM/name"]`
+        holds them."""
+        return {}
 
 
 class RuleFiller(Filler, Builds["Rule"]):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.networks.batch import Batch
+from fulcrum.networks.rows import Batch
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.slots import PredictFiller
 from fulcrum.training.dist.collectives import is_sharded
@@ -131,7 +131,7 @@ class Step(nn.Module):
         """Prediction and target of every sample, as the terms see them."""
         batch, coded = self.encoded(batch, draw)
         x_t = mix(batch.x0, draw.eps, draw.t)
-        text = batch.text.with_dropped(draw.drop_text)
+        text = batch.text.with_dropped(draw.drop_text, batch.empty_text)
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
@@ -150,12 +150,14 @@ class Step(nn.Module):
         self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]
     ) -> Out:
         """What the denoiser, or its frozen stem, makes of a noised latent."""
-        seen, text = (
-            self.predict.inputs(x_t, draw.t),
-            (batch.text.emb, batch.text.mask, batch.text.most),
-        )
         return model(
-            seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path
+            self.predict.inputs(x_t, draw.t),
+            draw.t,
+            batch.text,
+            draw.keep,
+            taps,
+            size=batch.geometry,
+            drop_path=draw.drop_path,
         )
 
     def as_terms_see(self, view: View) -> View:

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -39,6 +38,7 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.lock import locked
 from fulcrum.files.paths import explained
+from fulcrum.files.prefetch import prefetched
 from fulcrum.files.sealed import read_json
 from fulcrum.spec.errors import BadInput, shown
 from fulcrum.spec.progress import Tally
@@ -446,19 +446,14 @@ class Import:
 
     def _prepared(self, stream: Iterator[Given]) -> Iterator[Prepared]:
         """In the order of the source, decoded ahead on all cores."""
-        with ThreadPoolExecutor(cores()) as pool:
-            waiting: deque[Future[Prepared]] = deque()
-            try:
-                for given in map(_printable, stream):
-                    self.taken += 1
-                    waiting.append(pool.submit(prepare, given, self.options))
-                    if len(waiting) >= AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for one in waiting:
-                    one.cancel()
+        return prefetched(
+            lambda given: prepare(given, self.options), self._taken(stream), AHEAD, cores()
+        )
+
+    def _taken(self, stream: Iterator[Given]) -> Iterator[Given]:
+        for given in stream:
+            self.taken += 1
+            yield _printable(given)
 
     def _once(self, sample: Prepared) -> Prepared:
         if sample.outcome != "kept":

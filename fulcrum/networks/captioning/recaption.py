@@ -4,9 +4,8 @@ import json
 import multiprocessing
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from fulcrum.data.stores.derived_store import (
 from fulcrum.data.stores.picture_store import PictureStore, local_folder
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
 from fulcrum.files.folders import BeginMark, require_begun
+from fulcrum.files.prefetch import prefetched
 from fulcrum.files.sealed import parse_line, read_json, sha256_bytes, sha256_json
 from fulcrum.networks.captioning.captioners import (
     Captioner,
@@ -141,30 +141,17 @@ class Asking:
 
     def _decoded(self, numbers: Sequence[int]) -> Iterator[tuple[int, list[int], list[Picture]]]:
         """Batches in order; the next few are read and decoded on a thread of their own."""
-        wanted = iter(
+        wanted = (
             (block, list(rows[first : first + self.batch]))
             for block in numbers
             for rows in [self.blocks.rows(block)]
             for first in range(0, len(rows), self.batch)
         )
-        with ThreadPoolExecutor(1, thread_name_prefix="decode") as pool:
-            waiting: deque[tuple[int, list[int], Future[list[Picture]]]] = deque()
-            try:
-                while True:
-                    for block, rows in wanted:
-                        waiting.append((block, rows, pool.submit(self._pictures, rows)))
-                        if len(waiting) > AHEAD:
-                            break
-                    if not waiting:
-                        return
-                    block, rows, pictures = waiting.popleft()
-                    yield block, rows, pictures.result()
-            finally:
-                for _, _, future in waiting:
-                    future.cancel()
+        return prefetched(self._with_pictures, wanted, AHEAD, thread_name_prefix="decode")
 
-    def _pictures(self, rows: list[int]) -> list[Picture]:
-        return [self.blocks.store.picture(row) for row in rows]
+    def _with_pictures(self, wanted: tuple[int, list[int]]) -> tuple[int, list[int], list[Picture]]:
+        block, rows = wanted
+        return block, rows, [self.blocks.store.picture(row) for row in rows]
 
     def _answered(self, rows: list[int], pictures: list[Picture]) -> list[dict[str, Any]]:
         lines: list[dict[str, Any]] = [{"row": row, "answers": {}} for row in rows]
