@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import copies, is_row_shard, shard_group
+from fulcrum.training.dist.collectives import copies, first_row
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -43,16 +43,8 @@ def gradient(parameter: Tensor) -> Tensor | None:
 
 def first_element(name: str, parameter: Tensor) -> int:
     """Index, in the whole parameter, of the first element that lives on this rank."""
-    if not is_sharded(parameter):
-        return 0
-    if not is_row_shard(parameter):
-        raise ValueError(
-            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
-            f" {parameter.placements}"
-        )
-    sharing = shard_group(parameter)
-    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
-    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
+    first = first_row(name, parameter)
+    return first * (parameter.numel() // parameter.shape[0]) if first else 0
 
 
 def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
