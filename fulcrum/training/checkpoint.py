@@ -231,7 +231,8 @@ def own_rows(parts: Parts, ranks: Ranks = ALONE) -> tuple[Parts, Rows]:
             here = local(value)
             shards = shard_group(value).size if is_sharded(value) else 1
             replicas = ranks.size // shards
-            if index % replicas != ranks.rank // shards:
+            replica = ranks.rank // shards  # `device_mesh` numbers the ranks so
+            if index % replicas != replica:
                 continue
             if here.shape != value.shape:
                 if not len(here):
