@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from fulcrum.judge.claims import Claim
-from fulcrum.spec.edit import Change
-from fulcrum.spec.record import Frozen
+from fulcrum.spec.record import Change, Frozen
 from fulcrum.spec.remark import Remark
 
 # --------------------------------------------------------------------------------------------------
@@ -357,6 +356,17 @@ class ArmCost(Frozen):
     parameters_ratio: Reading = None
     #: FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
     parts: dict[str, float] = {}
+
+
+class TimedCost(ArmCost):
+    """An arm over the baseline of its scale: the report's record, all of it known."""
+
+    flops_ratio: float
+    time_ratio: float
+    memory_ratio: float = 1.0
+    parameters_ratio: float
+    #: of one eager step on this machine, median
+    step_seconds: float | None = Field(default=None, exclude=True)
 
 
 class ClaimResult(Claim):

@@ -32,13 +32,14 @@ from fulcrum.spec.run import System
 from fulcrum.training.dist.collectives import (
     fail_together,
     first_row,
+    is_sharded,
+    local,
     of_all,
     of_first,
     shard_group,
     whole,
 )
-from fulcrum.training.dist.ranks import ALONE, Ranks, is_sharded
-from fulcrum.training.optim.optimizers import local
+from fulcrum.training.dist.ranks import ALONE, Ranks
 
 # --------------------------------------------------------------------------------------------------
 # Where a run stands: one number of progress, and what was counted on the way.

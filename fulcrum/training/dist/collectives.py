@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,10 +22,52 @@ from torch.nn import Parameter
 
 from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput, FulcrumError
-from fulcrum.training.dist.ranks import Ranks, is_sharded
+from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+
+# --------------------------------------------------------------------------------------------------
+# Tensors of which each process holds a part.
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Is it a DTensor? Known by its `placements`: importing the class costs a second that one
+    process can save."""
+    return hasattr(tensor, "placements")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
+    part."""
+    part = tensor.detach()
+    return part.to_local() if is_sharded(part) else part
+
+
+def gradient(parameter: Tensor) -> Tensor | None:
+    """The local part of a parameter's gradient."""
+    return None if parameter.grad is None else local(parameter.grad)
+
+
+def first_row(name: str, tensor: Tensor) -> int:
+    """Index, in the whole tensor, of the first row that lives on this rank."""
+    if not is_sharded(tensor):
+        return 0
+    if not is_row_shard(tensor):
+        raise ValueError(
+            f"tensor {name!r} must be sharded by rows (FSDP2's default), found {tensor.placements}"
+        )
+    sharing = shard_group(tensor)
+    share = -(-tensor.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
+    return min(sharing.rank * share, tensor.shape[0])
+
+
+def first_element(name: str, parameter: Tensor) -> int:
+    """Index, in the whole parameter, of the first element that lives on this rank."""
+    row = first_row(name, parameter)
+    return row * (parameter.numel() // parameter.shape[0]) if row else 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -108,25 +150,12 @@ def is_row_shard(tensor: Tensor) -> bool:
     )
 
 
-def first_row(name: str, tensor: Tensor) -> int:
-    """Where the rows that live on this process begin in the whole tensor."""
-    if not is_sharded(tensor):
-        return 0
-    if not is_row_shard(tensor):
-        raise ValueError(
-            f"tensor {name!r} must be sharded by rows (FSDP2's default), found {tensor.placements}"  # type: ignore[attr-defined]
-        )
-    sharing = shard_group(tensor)
-    share = -(-tensor.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
-    return min(sharing.rank * share, tensor.shape[0])
-
-
 def copies(tensor: Tensor) -> int:
     """How many processes hold the same numbers as this one: the replicas of a shard, or all where
     it is whole."""
     if not is_sharded(tensor):
         return dist.get_world_size() if dist.is_initialized() else 1
-    mesh: DeviceMesh = tensor.device_mesh  # type: ignore[attr-defined]
+    mesh: DeviceMesh = tensor.device_mesh
     return mesh.size() // mesh.size(mesh.ndim - 1)
 
 
@@ -154,7 +183,7 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
         raise ValueError(
             "clip found no gradient at all; call it after backward() and before zero_grad()"
         )
-    sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    sharded = [g.to_local() for g in gradients if is_sharded(g)]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
     if sharded:  # replicas hold the same
@@ -215,7 +244,7 @@ def average_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
 @torch.no_grad()
 def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     """Whether every weight of every rank is a number."""
-    here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
+    here = (p.to_local() if is_sharded(p) else p for p in parameters)
     return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
 
 
