@@ -129,8 +129,8 @@ PROMISES = (
     PromiseMutant(
         "the optimizer's state is not resumed",
         RESUME,
-        'built.optimizer.load(dict(parts["optimizer"]))',
-        "pass",
+        '"optimizer": built.optimizer.state(),',
+        '"optimizer": {name: one.clone() for name, one in built.optimizer.state().items()},',
         RESUMED,
     ),
     PromiseMutant(

@@ -32,7 +32,7 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
     folder, seen = RunFolder(tmp_path / key(run, 0)), []
     save = checkpoint.save
 
-    def saved(place, saving):
+    def saved(place, saving, *ranks):
         seen.append(
             (
                 saving.state.images,
@@ -40,7 +40,7 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
                 len(lines(folder)),
             )
         )
-        save(place, saving)
+        save(place, saving, *ranks)
 
     monkeypatch.setattr(checkpoint, "save", saved)
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +21,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.files.folders import Mark, leave_mark, unseen
-from fulcrum.spec.errors import BadInput
+from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -50,18 +51,23 @@ def gradient(parameter: Tensor) -> Tensor | None:
     return None if parameter.grad is None else local(parameter.grad)
 
 
+def first_row(name: str, tensor: Tensor) -> int:
+    """Index, in the whole tensor, of the first row that lives on this rank."""
+    if not is_sharded(tensor):
+        return 0
+    if not is_row_shard(tensor):
+        raise ValueError(
+            f"tensor {name!r} must be sharded by rows (FSDP2's default), found {tensor.placements}"
+        )
+    sharing = shard_group(tensor)
+    share = -(-tensor.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
+    return min(sharing.rank * share, tensor.shape[0])
+
+
 def first_element(name: str, parameter: Tensor) -> int:
     """Index, in the whole parameter, of the first element that lives on this rank."""
-    if not is_sharded(parameter):
-        return 0
-    if not is_row_shard(parameter):
-        raise ValueError(
-            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
-            f" {parameter.placements}"
-        )
-    sharing = shard_group(parameter)
-    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
-    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
+    row = first_row(name, parameter)
+    return row * (parameter.numel() // parameter.shape[0]) if row else 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -157,7 +163,7 @@ def copies(tensor: Tensor) -> int:
 # Numbers that all ranks agree on: gradient norm, means, sums, whole tensors.
 
 
-Word = TypeVar("Word", str, None, str | None, bool, int)
+Word = TypeVar("Word")
 
 
 @torch.no_grad()
@@ -252,20 +258,42 @@ def largest(values: Sequence[float], ranks: Ranks) -> list[float]:
     return most
 
 
-def of_first(value: Word, ranks: Ranks) -> Word:
-    """What the first rank says, on every rank."""
+def of_first(value: Word, ranks: Ranks, group: dist.ProcessGroup | None = None) -> Word:
+    """What the first rank says, on every rank. `group` sends it, by default that of all."""
     values = [value]
     if ranks.size > 1:
-        dist.broadcast_object_list(values)
+        dist.broadcast_object_list(values, group=group)
     return values[0]
 
 
-def of_all(value: Word, ranks: Ranks) -> list[Word]:
-    """What every rank says, in their order, on every rank."""
+def of_all(value: Word, ranks: Ranks, group: dist.ProcessGroup | None = None) -> list[Word]:
+    """What every rank says, in their order, on every rank. `group` sends it, by default that of
+    all."""
     values = [value] * ranks.size
     if ranks.size > 1:
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=group)
     return values
+
+
+@contextmanager
+def fail_together(
+    ranks: Ranks, kind: type[Exception], group: dist.ProcessGroup | None = None
+) -> Iterator[None]:
+    """If the block fails on one rank, raise `kind` on every rank, with the rank and its reason.
+    Alone, its error is raised as it is."""
+    failure: BaseException | None = None
+    reason: str | None = None
+    try:
+        yield
+    except BaseException as error:
+        if ranks.size == 1:
+            raise
+        failure = error
+        words = error.message if isinstance(error, FulcrumError) else str(error)
+        reason = f"rank {ranks.rank}: {words or type(error).__name__}"
+    reasons = [one for one in of_all(reason, ranks, group) if one]
+    if reasons:
+        raise kind(reasons[0]) from failure
 
 
 @torch.no_grad()

@@ -12,60 +12,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import copies, first_element, gradient, is_sharded, local
+from fulcrum.training.dist.collectives import copies, first_element, gradient, local
 from fulcrum.training.optim.fillers import rounding_seed
-
-# --------------------------------------------------------------------------------------------------
-# Optimizer state by parameter name, loaded strictly.
-
-
-def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Refuse a saved state that lacks an entry or has one too many."""
-    missing, unknown = (
-        sorted(expected.keys() - given.keys()),
-        sorted(given.keys() - expected.keys()),
-    )
-    if missing or unknown:
-        raise BadInput(
-            f"the saved optimizer state does not belong to this run: {len(missing)} entries missing"
-            f" {missing[:3]}, {len(unknown)} unknown {unknown[:3]}",
-            "resume with the same model and the same optimizer, or start afresh",
-        )
-
-
-@torch.no_grad()
-def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Copy saved tensors into the live ones, all or nothing; a full tensor is cut to the local
-    shard."""
-    require_same_names(into, given)
-    for name, target in into.items():
-        if given[name].shape != target.shape:
-            raise BadInput(
-                f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run"
-                f" needs {tuple(target.shape)}",
-                "resume with the model that wrote the checkpoint",
-            )
-        if given[name].dtype != target.dtype:
-            raise BadInput(
-                f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps"
-                f" {target.dtype}",
-                "set precision.optimizer to what the checkpoint was written with",
-            )
-    for name, target in into.items():
-        source = given[name]
-        if is_sharded(target) and not is_sharded(source):
-            from torch.distributed.tensor import distribute_tensor
-
-            # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice
-            # and nobody sends.
-            source = distribute_tensor(
-                source.to(target.device),
-                target.device_mesh,
-                target.placements,
-                src_data_rank=None,
-            )
-        local(target).copy_(local(source))
-
 
 # --------------------------------------------------------------------------------------------------
 # Stochastic rounding to bf16: up or down at random, in proportion to the distance, so that the mean
@@ -316,16 +264,12 @@ class Rule(Protocol):
         """Forget the gradients."""
 
     def state(self) -> dict[str, Tensor]:
-        """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy."""
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is
-        changed."""
+        """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy: a
+        checkpoint is read into these tensors."""
 
 
 class NamedRule:
-    """What the rules here share: parameters by name, how their weights are kept, strict loading of
-    the state."""
+    """What the rules here share: parameters by name, how their weights are kept, their state."""
 
     def __init__(
         self,
@@ -351,9 +295,6 @@ class NamedRule:
             for slot, held in self.slots.items()
             for name, tensor in held.items()
         }
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        load_strictly(self.state(), given)
 
 
 class UpdateRule(NamedRule):
@@ -469,11 +410,6 @@ class Joint:
 
     def state(self) -> dict[str, Tensor]:
         return {name: tensor for rule in self.rules for name, tensor in rule.state().items()}
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        require_same_names(self.state(), given)  # all rules, before the first one takes anything
-        for rule in self.rules:
-            rule.load({name: given[name] for name in rule.state()})
 
 
 # --------------------------------------------------------------------------------------------------
