@@ -71,7 +71,7 @@ def run_block(
     place: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
-    """`Block.forward`."""
+    """Compute `Block.forward` with the operations below."""
     if text.dim() == 2:
         text = block.attention.read(text, place, len(h), bias)
     return run_frozen(
