@@ -126,7 +126,7 @@ OnAlarm = Annotated[
     str | None,
     typer.Option(
         "--on-alarm",
-        metavar="tell|stop|skip|roll_back",
+        metavar="tell|stop",
         help=(
             "What is done when a run goes wrong (loss spike, dead gradients, stalled updates, dtype"
             " drift, collapse): tell (default), stop, leave such steps out, or go back to before"

@@ -106,7 +106,7 @@ class NamedCaptions(slots.CaptionFiller):
 
 
 # --------------------------------------------------------------------------------------------------
-# Records of the data seams: sources, and the caption choosers of `caption_fillers.py`.
+# Records of the data seams: sources of pictures.
 
 
 class World(slots.SourceFiller):
@@ -336,7 +336,7 @@ class FilteredFolder(Folder):
     scores: the embedded scorer reads the embedded world only."""
 
     kind: ClassVar[str] = "filtered_folder"
-    scores: str  # a table of rows and scores: data/store/scores.py
+    scores: str  # a table of rows and scores: fulcrum/data/stores/derived_store.py
     drop: Fraction = 0.1  # share of the pairs that goes, worst first
 
     @field_validator("scores")

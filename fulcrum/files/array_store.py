@@ -501,8 +501,7 @@ def _alike(one: Region, other: Region) -> bool:
 #     <root>/<kind>-<key>/           an entry; it is whole, since it appears by one rename
 #         header.json                sealed: the facts whose hash is the key, dtype and shape of
 #                                    every array
-#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK of
-#                                    stored_array.py
+#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK
 #         rows.00000.bin ...         rows of the array `rows`, in one file for each process that
 #                                    made chunks and each GB
 #     <root>/<kind>-<key>.making/    the same files of an entry that is not whole, and the journals

@@ -85,7 +85,8 @@ class BF16Everything(Lever):
     def witness(self, built: Built) -> bool:
         import torch
 
-        from fulcrum.training.optim.optimizers import keep_gradients, local
+        from fulcrum.training.dist.collectives import local
+        from fulcrum.training.optim.optimizers import keep_gradients
 
         probe = torch.nn.Parameter(torch.zeros(1))
         probe.grad = torch.full((1,), 1 + 2.0**-10)
@@ -274,7 +275,7 @@ class BF16Storage(Lever):
         return put(run, "precision.storage", "bf16")
 
     def witness(self, built: Built) -> bool:
-        from fulcrum.training.optim.optimizers import local
+        from fulcrum.training.dist.collectives import local
 
         held = [local(p) for p in built.step.backbone.parameters()]
         return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in held)

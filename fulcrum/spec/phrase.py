@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import PydanticUserError, ValidationError
 
-from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside, put_all
+from fulcrum.spec.edit import diff, digest, during, explain, get, inside, put_all
 from fulcrum.spec.errors import BadInput, OrderDecides, nearest
-from fulcrum.spec.record import Filler, Record, slot_of
+from fulcrum.spec.record import Change, Filler, Record, slot_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
 

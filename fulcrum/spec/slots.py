@@ -239,7 +239,13 @@ class TermFiller(Filler, Builds["Term"]):
 
 
 class RuleFiller(Filler, Builds["Rule"]):
-    """optim.rule: how gradients become updates."""
+    """optim.rule: how gradients become updates.
+
+    `build(ctx)` returns an optimizer: see `UpdateRule` in `fulcrum.training.optim.optimizers`.
+    """
+
+    #: numbers that it keeps for each parameter; for memory
+    remembers: ClassVar[int] = 2
 
 
 class AverageFiller(Filler, Builds["Average"]):

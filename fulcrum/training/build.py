@@ -16,7 +16,6 @@ from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.stage import Phase, phases, route_of
 from fulcrum.training.average import CODEC, Average, fill
-from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import device_mesh
 from fulcrum.training.dist.machine import give_back_gathered, keep_freed_memory
 from fulcrum.training.dist.ranks import ALONE, Ranks
@@ -85,9 +84,6 @@ class Built(NamedTuple):
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
         return self.feed.weights(images)
-
-    def watches(self, state: State) -> bool:
-        return (state.images // self.run.budget.batch) % WATCH_EVERY == 0
 
 
 def build(

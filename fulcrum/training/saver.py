@@ -16,10 +16,9 @@ from fulcrum.spec.errors import RunFailed
 from fulcrum.training import checkpoint
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import Checkpoint, State, VerifiedCheckpoint
-from fulcrum.training.dist.collectives import largest
+from fulcrum.training.dist.collectives import largest, local
 from fulcrum.training.dist.ranks import Ranks
-from fulcrum.training.loop import Look
-from fulcrum.training.optim.optimizers import local
+from fulcrum.training.loop import StepReport
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------
@@ -135,12 +134,14 @@ class Saver:
         # what must be on disk when a checkpoint is
         self.before_saving: Callable[[], None] = lambda: None
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: StepReport) -> None:
         writing = self.thread is not None and self.thread.is_alive()
         # many must learn of it together: when they save again
         if not writing and look.built.ranks.size == 1:
             self.wait()
-        if look.images < look.built.run.budget.images and self.times.due(look.images, writing):
+        if look.state.images < look.built.run.budget.images and self.times.due(
+            look.state.images, writing
+        ):
             self.begin(look.built, look.state)
 
     def begin(self, built: Built, state: State) -> None:

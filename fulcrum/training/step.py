@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fulcrum.networks.batch import Batch
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.ranks import is_sharded
+from fulcrum.training.dist.collectives import is_sharded
 from fulcrum.training.flow import flow as path
 from fulcrum.training.flow.flow import Predict
 from fulcrum.training.flow.noise import Draw
@@ -86,7 +86,9 @@ class Step(nn.Module):
         self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None
     ) -> Losses:
         weights = self.weights if weights is None else weights
-        view = self.as_terms_see(self.look(batch, draw))
+        view = self.look(batch, draw)
+        if self.loss_dtype != torch.float32:
+            view = self.as_terms_see(view)
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
@@ -100,9 +102,9 @@ class Step(nn.Module):
                     f" {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
-        losses = weigh(
-            {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights
-        )
+        if self.loss_dtype != torch.float32:
+            parts = {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}
+        losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def models(self) -> tuple[Backbone, ...]:
@@ -117,15 +119,10 @@ class Step(nn.Module):
             follow(self.stem.backbone, self.backbone)
 
     @torch.no_grad()
-    def settle(self, losses: Losses, counts: Tensor | None = None) -> None:
+    def settle(self, moments: Tensor) -> None:
         """After an update: let the statistics of a trained codec follow the batch. Nothing changes
-        inside `forward`, nor where `counts`, a flag on the device, is false."""
-        if self.codec is not None and losses.moments is not None:
-            before = [(buffer, buffer.clone()) for buffer in self.codec.buffers()]
-            self.codec.settle(losses.moments)
-            if counts is not None:
-                for buffer, value in before:
-                    buffer.copy_(torch.where(counts, buffer, value))
+        inside `forward`."""
+        self.codec.settle(moments)
 
     def clipped_apart(self) -> list[list[nn.Parameter]]:
         """The denoiser's parameters and its terms', and a trained codec's: neither's gradient

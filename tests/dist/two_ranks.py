@@ -23,6 +23,7 @@ from fulcrum.training.dist.collectives import (
     average_gradients,
     clip,
     device_mesh,
+    local,
     mean,
     total,
     whole,
@@ -34,7 +35,7 @@ from fulcrum.training.model.parameters import roles
 from fulcrum.training.model.transformer import Backbone, compile_blocks, recompute_blocks
 from fulcrum.training.optim import muon as muon_room
 from fulcrum.training.optim.muon import Muon, orthogonalise, undealt
-from fulcrum.training.optim.optimizers import AdamW, Joint, groups, local
+from fulcrum.training.optim.optimizers import AdamW, Joint, groups
 
 warnings.simplefilter("error")
 # Dynamo looks itself

@@ -46,7 +46,7 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
 
     def watch(built, place, state):
         def look(now):
-            if now.images == 24:
+            if now.state.images == 24:
                 assert not lines(folder), "three steps wait"
 
         return [look]
@@ -61,7 +61,7 @@ def test_a_run_that_fails_leaves_its_lines(patient, tiny, tmp_path):
 
     def watch(built, place, state):
         def look(now):
-            if now.images == 40:
+            if now.state.images == 40:
                 raise RuntimeError("lost")
 
         return [look]
@@ -78,7 +78,7 @@ def test_a_line_waits_a_second_at_most(tiny, tmp_path, monkeypatch):
 
     def watch(built, folder, state):
         def look(now):
-            if now.images == 48:
+            if now.state.images == 48:
                 assert [line["images"] for line in lines(folder)] == [16, 32, 48]
 
         return [look]

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 #                                that holds vae/
 # org/name                       the hub's local cache only
 # hub:org/name[/part][@revision] the hub's local cache, then the hub
-# pip:package                    an installed package that is known to carry a network: see
-#                                registry.py
+# pip:package                    an installed package that is known to carry a network: PACKAGES
 
 
 CONFIG = "config.json"

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,10 +21,47 @@ from torch.nn import Parameter
 
 from fulcrum.files.folders import Mark, leave_mark, unseen
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.ranks import Ranks, is_sharded
+from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+
+# --------------------------------------------------------------------------------------------------
+# Tensors of which each process holds a part.
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Is it a DTensor? Known by its `placements`: importing the class costs a second that one
+    process can save."""
+    return hasattr(tensor, "placements")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
+    part."""
+    part = tensor.detach()
+    return part.to_local() if is_sharded(part) else part
+
+
+def gradient(parameter: Tensor) -> Tensor | None:
+    """The local part of a parameter's gradient."""
+    return None if parameter.grad is None else local(parameter.grad)
+
+
+def first_element(name: str, parameter: Tensor) -> int:
+    """Index, in the whole parameter, of the first element that lives on this rank."""
+    if not is_sharded(parameter):
+        return 0
+    if not is_row_shard(parameter):
+        raise ValueError(
+            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
+            f" {parameter.placements}"
+        )
+    sharing = shard_group(parameter)
+    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
+    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -112,7 +149,7 @@ def copies(tensor: Tensor) -> int:
     it is whole."""
     if not is_sharded(tensor):
         return dist.get_world_size() if dist.is_initialized() else 1
-    mesh: DeviceMesh = tensor.device_mesh  # type: ignore[attr-defined]
+    mesh: DeviceMesh = tensor.device_mesh
     return mesh.size() // mesh.size(mesh.ndim - 1)
 
 
@@ -140,7 +177,7 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
         raise ValueError(
             "clip found no gradient at all; call it after backward() and before zero_grad()"
         )
-    sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    sharded = [g.to_local() for g in gradients if is_sharded(g)]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
     if sharded:  # replicas hold the same
@@ -201,7 +238,7 @@ def average_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
 @torch.no_grad()
 def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     """Whether every weight of every rank is a number."""
-    here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
+    here = (p.to_local() if is_sharded(p) else p for p in parameters)
     return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
 
 

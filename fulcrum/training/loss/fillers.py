@@ -206,7 +206,7 @@ class VGGLPIPS(PictureTerm):
 
 
 # --------------------------------------------------------------------------------------------------
-# Records of the loss terms; those that look through a network stand in `perceptual_fillers.py`.
+# Records of the other loss terms.
 
 
 class FlowMatching(slots.TermFiller):

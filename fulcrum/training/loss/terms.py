@@ -64,6 +64,14 @@ class Losses(NamedTuple):
     parts: dict[str, Tensor]  # name -> () mean over the batch, before weighting
     moments: Tensor | None = None  # (2, C) of the latents of a codec that is trained
 
+    def detached(self, share: float) -> "Losses":
+        """The losses of one part of a batch, scaled by its share of the rows, without history."""
+        return Losses(
+            self.total.detach() * share,
+            {name: value * share for name, value in self.parts.items()},
+            None if self.moments is None else self.moments * share,
+        )
+
     def plus(self, other: "Losses") -> "Losses":
         """The sum of two parts of one batch, each scaled by its share of the rows."""
         return Losses(
