@@ -64,7 +64,7 @@ from fulcrum.training.dist.shard import bf16_products
 from fulcrum.training.feed import stored
 from fulcrum.training.flow.fillers import CFG, UniformTime
 from fulcrum.training.flow.noise import Draw, Draws
-from fulcrum.training.model.fast_drawing import FrozenRunner
+from fulcrum.training.model.fast_drawing import freeze_blocks
 from fulcrum.training.painter import BATCH, Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.start_weights import trained_weights
@@ -513,7 +513,7 @@ class Held:
         waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
         step = build(self.run, 0, waiting)
         if system.device == "cpu":
-            step.backbone.run_block = FrozenRunner()
+            freeze_blocks(step.backbone)
         return step
 
     @torch.no_grad()

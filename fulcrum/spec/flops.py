@@ -55,7 +55,7 @@ class Layer(NamedTuple):
     """A linear layer of the denoiser, and how many vectors of one image it multiplies."""
 
     name: str  # as the denoiser's own, without the number of the block
-    #: its weight's role, and what the layer is for: `fulcrum.training.model.layers`
+    #: its weight's role, and what the layer is for: `fulcrum.training.model.parameters`
     words: frozenset[str]
     rows: float
     inputs: int

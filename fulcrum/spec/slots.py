@@ -193,7 +193,7 @@ class WeightFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
         return self
 
 
-class RouteFiller(Filler, Builds["Route"]):
+class RouteFiller(Filler, Builds["Route | None"]):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a
     span."""
 
@@ -236,7 +236,7 @@ class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
     has no values yet.
 
     A weight is known by its words: its role, and what its layer is for
-    (`fulcrum.training.model.layers`).
+    (`fulcrum.training.model.parameters`).
     """
 
     partial: ClassVar[bool] = True  # does it leave weights as they began?

@@ -15,9 +15,8 @@ from fulcrum.training.dist.collectives import is_sharded
 from fulcrum.training.flow.fillers import mix
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Coded, Losses, View, weigh
-from fulcrum.training.model.layers import Tokens, narrowed
 from fulcrum.training.model.passes import Passes
-from fulcrum.training.model.transformer import Backbone, Out
+from fulcrum.training.model.transformer import Backbone, Out, Tokens, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # The first blocks of a denoiser with weights that get no gradient: what a codec is trained through.
@@ -77,6 +76,11 @@ class Step(nn.Module):
             tuple(sorted({layer for term in terms.values() for layer in getattr(term, kind, ())}))
             for kind in ("taps", "frozen_taps")
         )
+        if lost := [i for i in (*self.taps, *self.frozen_taps) if not 0 <= i < backbone.depth]:
+            raise BadInput(
+                f"no block to tap at {lost}: this model has blocks 0 to {backbone.depth - 1}",
+                "name other blocks in `taps` or `frozen_taps` of the term",
+            )
 
     def forward(
         self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None

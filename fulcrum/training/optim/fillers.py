@@ -69,7 +69,7 @@ class MuonRule(AdamWRule):
     remembers: ClassVar[int] = 1  # the momentum; of the matrices, which are nearly all
 
     def build(self, ctx: Any) -> "Rule":
-        from fulcrum.training.model.layers import Cast
+        from fulcrum.training.model.transformer import Cast
         from fulcrum.training.optim.muon import Muon, undealt
         from fulcrum.training.optim.optimizers import Joint, groups
 
