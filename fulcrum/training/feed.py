@@ -24,7 +24,7 @@ from fulcrum.networks.protocols import Codec, TextEncoder
 from fulcrum.networks.teacher import OnGrid
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.slots import Normal
+from fulcrum.spec.slots import DataContext, Normal
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow.noise import Draw, DrawPlace, Draws
@@ -142,7 +142,7 @@ class Feed:
         """How many pictures the first phase has, and the captions of a few; nothing is encoded for
         it."""
         run = self.phases[0].run
-        ctx = _Sized(run, self.cache, self.say)
+        ctx = DataContext(run, self.cache, self.say)
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
         return len(source), source.prompts(chooser, np.arange(min(rows, len(source))))
 
@@ -183,7 +183,7 @@ class Feed:
         filled beforehand."""
         jobs: dict[str, Job] = {}
         for phase in self.phases:
-            run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
+            run, ctx = phase.run, DataContext(phase.run, self.cache, self.say)
             source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
             parts = one_shaped(source)  # pictures of several shapes: an entry for each
             entries = [
@@ -270,7 +270,7 @@ class Feed:
 
     def _prepare(self, phase: Phase) -> Ready:
         run = phase.run
-        ctx = _Sized(run, self.cache, self.say)
+        ctx = DataContext(run, self.cache, self.say)
         source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
         codec, text, geometry = stored(run, self.codec()), self.text(), run.model.condition.geometry
         encoder = Encoder(source, chooser, self.seed, codec, text, self.cache, self.say, geometry)
@@ -290,12 +290,6 @@ def stored(run: RunSpec, codec: Codec) -> Codec:
     """What the cache keeps latents of: pixels, if the codec is trained and says something else
     after every step."""
     return IdentityCodec() if run.encode.codec.trained else codec
-
-
-class _Sized(NamedTuple):
-    run: RunSpec
-    cache: Cache  # a filtered source keeps its scores there
-    say: Callable[[str], None] | None
 
 
 def _shaped(ready: Ready, batch: Batch) -> Draws:
