@@ -83,25 +83,8 @@ class BF16Everything(Lever):
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
 
     def witness(self, built: Built) -> bool:
-        import torch
-
-        from fulcrum.training.dist.collectives import local
-        from fulcrum.training.optim.optimizers import keep_gradients
-
-        probe = torch.nn.Parameter(torch.zeros(1))
-        probe.grad = torch.full((1,), 1 + 2.0**-10)
-        keep_gradients([probe], built.gradient_dtype)
-        weights = [local(parameter) for parameter in built.step.parameters()]
-        moments = [
-            value
-            for name, value in built.optimizer.state().items()
-            if not name.startswith("count/")
-        ]
-        return (
-            all(bool((weight == weight.bfloat16().to(weight.dtype)).all()) for weight in weights)
-            and float(probe.grad) == 1.0
-            and all(moment.element_size() == 2 for moment in moments)
-        )
+        kept = BF16Storage().witness(built) and BF16OptimizerState().witness(built)
+        return kept and bool(built.gradient_dtype.itemsize == 2)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -53,9 +53,10 @@ from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import tree
 from fulcrum.spec.run import Device, RunSpec, System
+from fulcrum.spec.slots import DataContext
 from fulcrum.spec.stage import phases
 from fulcrum.training.average import codec_part, fill
-from fulcrum.training.build import Context, build
+from fulcrum.training.build import build
 from fulcrum.training.checkpoint import weights_hash
 from fulcrum.training.dist.collectives import total
 from fulcrum.training.dist.machine import moved
@@ -311,7 +312,7 @@ class Prompts(NamedTuple):
 def _source(run: RunSpec, split: str, count: int) -> Any:
     """Another split of the run's own world, real and truly captioned, whatever the run trains
     on."""
-    return run.data.source.held_out(split, count).build(Context(run, 0, System()))
+    return run.data.source.held_out(split, count).build(DataContext(run))
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:

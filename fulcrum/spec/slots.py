@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
     from fulcrum.networks.protocols import Codec, TeacherNetwork, TextEncoder
+    from fulcrum.networks.rows import Cache
+    from fulcrum.spec.run import RunSpec
     from fulcrum.training.average import Average
     from fulcrum.training.flow.sampling import Denoise
     from fulcrum.training.loss.terms import Term
@@ -67,7 +69,16 @@ Need = Uniform | Subset | GroupedSubset | Chance | Normal
 
 
 # --------------------------------------------------------------------------------------------------
-# The base records, one for each slot.
+# The base records, one for each slot. `build` of a source, of captions and of times takes a
+# `DataContext`; that of a frozen network takes nothing; all others take `training.build.Context`.
+
+
+class DataContext(NamedTuple):
+    """What the `build` of a source, of captions or of times may ask for."""
+
+    run: "RunSpec"
+    cache: "Cache | None" = None  # keeps what frozen networks said; None: nothing is kept
+    say: "Callable[[str], None] | None" = None
 
 
 class SourceFiller(Filler, Builds["Source"]):
