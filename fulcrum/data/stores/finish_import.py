@@ -28,7 +28,6 @@ from fulcrum.data.stores.importing import (
     category,
     cropped_away,
     faults,
-    is_next,
     ledger_lines,
     number_of,
 )
@@ -36,7 +35,6 @@ from fulcrum.data.stores.picture_store import (
     ABOUT,
     CARD,
     FORMAT,
-    GIVEN,
     LEDGER,
     LINES,
     ROW,
@@ -52,8 +50,8 @@ from fulcrum.data.stores.picture_store import (
 )
 from fulcrum.files.atomic import atomic_file, name_folder, write_atomic
 from fulcrum.files.folders import LOCK
-from fulcrum.files.paths import Damaged, explained, remove
-from fulcrum.files.sealed import SEAL, read_json, read_sealed, sealed, sha256_file, sha256_json
+from fulcrum.files.paths import explained, remove
+from fulcrum.files.sealed import SEAL, read_json, sealed, sha256_file, sha256_json
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
@@ -243,17 +241,18 @@ def run_import(
     card.
     """
     options.checked()
+    known = {"kind": reader.kind, **(about or {})}
     if to.exists():
-        return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
+        return _done_already(to, options, known, say)
     partial = to.with_name(to.name + ".partial")
     with alone(partial, BEGUN):
         if to.exists():  # another process has finished it since we looked
             remove(partial)
-            return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
+            return _done_already(to, options, known, say)
         try:
-            Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
+            Import(reader, partial, options, known, say).run()
             with explained("finish", to, hint="make room and start the same command again"):
-                complete(partial, options, {"kind": reader.kind, **(about or {})})
+                complete(partial, options, known)
                 name_folder(partial, to)
         except OtherSettings:
             raise
@@ -263,50 +262,33 @@ def run_import(
     return _tidied(to)
 
 
-def _done_already(
-    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
-) -> dict[str, Any]:
-    """Where a store stands: the very import that is asked for is finished, tidied up if it was
-    killed at that; any other is refused."""
+def _done_already(to: Path, options: Options, about: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Tidy up a store that was made with the settings that are asked for, if its import was killed
+    at that. Refuse any other."""
     if not (to / ABOUT).is_file():
         raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
-    other = _difference(to, reader, options, about, say)
+    other = _other_settings(read_about(to), options, about)
     if other:
         raise BadInput(
-            f"{to} holds an imported data set already, with {other}",
+            f"{to} holds an imported data set already, with another {' and '.join(other)}",
             "nothing is overwritten: choose another folder",
         )
     require_whole(to, f"remove {to} and import the pictures again")
     say(
-        f"{to} was imported already, from the same samples with the same settings: nothing was"
-        " written"
+        f"{to} was imported already, with the same settings: nothing was written, and the source"
+        " was not read again (for other pictures choose another folder)"
     )
     return _tidied(to)
 
 
-def _difference(
-    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
-) -> str:
-    """How what is asked for differs from what a store was made of; empty: in nothing."""
-    written = read_about(to)
+def _other_settings(
+    written: Mapping[str, Any], options: Options, about: Mapping[str, Any]
+) -> list[str]:
+    """Name the settings that a store was not made with."""
     former = {name: value for name, value in written.get("options", {}).items() if name != "bad"}
-    wanted = json.loads(json.dumps({**options.decides(), **about}))
     former |= {name: written.get(name) for name in about}
-    if changed := sorted(
-        name for name in {*former, *wanted} if former.get(name) != wanted.get(name)
-    ):
-        return "another " + " and ".join(changed)
-    if not (to / GIVEN).is_file():
-        return "no record of the samples that it was made of"
-    say(f"{to} is there: its samples are compared with those of the source")
-    made_of, stream = (
-        read_sealed(to / GIVEN, "import the pictures into another folder", SEAL, kind=Damaged),
-        iter(reader),
-    )
-    same = made_of["content"] == written["content"] and all(
-        is_next(stream, *part) for part in made_of["parts"]
-    )
-    return "" if same and next(stream, None) is None else "other samples"
+    wanted = json.loads(json.dumps({**options.decides(), **about}))
+    return sorted(name for name in {*former, *wanted} if former.get(name) != wanted.get(name))
 
 
 def _tidied(to: Path) -> dict[str, Any]:
@@ -401,15 +383,12 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     shards: list[dict[str, Any]] = []
     # of each kept sample: its group as a number, the split it asks for
     keys, asked = list[int](), list[str]()
-    # of each part: how many samples were read for it, and their hash
-    made_of = list[tuple[int, str]]()
     ends = {"captions": 0, "names": 0}
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)
         }
         for part in parts(partial):
-            made_of.append((len(part.lines), part.head["input"]))
             if part.head["shard"] is not None:
                 shards.append(part.head["shard"])
             for line in part.lines:
@@ -474,8 +453,6 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     }
     card = _card(about, body, written, rows, words)
     write_atomic(partial / CARD, json.dumps(card, indent=1))
-    samples = {"content": body["content"], "parts": made_of}
-    write_atomic(partial / GIVEN, json.dumps(sealed(samples, SEAL), indent=1))
     write_atomic(
         partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
     )

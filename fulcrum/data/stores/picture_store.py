@@ -130,8 +130,6 @@ def _whole(folder: Path, tables: dict[str, Any]) -> bool:
 #     ledger.json    what became of every sample that was given; ledger.jsonl names those that were
 #                    not kept as they were
 #     card.json      the data card
-#     given.json     hashes of the samples that an import read: the same import again is known by
-#                    them; sealed
 #
 # The content hash covers pictures, captions, shapes and splits in their order, not where or in
 # which shards they lie.
@@ -145,7 +143,6 @@ ABOUT, SHARDS, LEDGER, LINES, CARD = (
     "ledger.jsonl",
     "card.json",
 )
-GIVEN = "given.json"
 SPLITS = ("train", "validation", "reference")
 ROW = np.dtype(
     [
