@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ from fulcrum.data.stores.picture_store import (
     require_whole,
     texts_hash,
 )
-from fulcrum.files.atomic import atomic_file, is_aside, rename_folder, write_atomic, write_json
+from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic, write_json
 from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.paths import read_regular, refusal, remove
 from fulcrum.files.sealed import SEAL, sealed, sha256_file, sha256_json
@@ -396,30 +395,10 @@ def require_scored(filler: Any) -> int:
 # same pictures.
 
 
-_TABLES = "|".join(map(re.escape, (LOCK, *TABLES, LINES, LEDGER, CARD, ABOUT)))
-_OURS = re.compile(
-    rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)"
-)
 MOST_BITS = 12  # of 64: beyond that, hashes of pictures that have nothing in common meet
 
 
-def _of_before(partial: Path) -> bool:
-    """Is it what a killed filter left before filters wrote a mark: under its lock, all of it by
-    names that it gives?"""
-    files = [
-        path.relative_to(partial)
-        for path in partial.rglob("*")
-        if not path.is_dir() or path.is_symlink()
-    ]
-    lock = partial / LOCK
-    return (
-        lock.is_file()
-        and not lock.stat().st_size
-        and all(_OURS.fullmatch(str(path)) or is_aside(path) for path in files)
-    )
-
-
-BEGUN = BeginMark("filter.json", "filter", "filter", _of_before)
+BEGUN = BeginMark("filter.json", "filter", "filter")
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,7 @@ def test_what_was_killed_before_its_first_word_goes_on(given, parent, tmp_path, 
     assert check(tmp_path / "x")["sound"] and not (tmp_path / "x.partial").exists()
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["now", "before there was a mark"])
-def test_a_killed_filter_goes_on(given, parent, tmp_path, monkeypatch, before):
+def test_a_killed_filter_goes_on(given, parent, tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -134,10 +133,6 @@ def test_a_killed_filter_goes_on(given, parent, tmp_path, monkeypatch, before):
         filters(given, parent, tmp_path / "x")
     partial = tmp_path / "x.partial"
     assert json.loads((partial / "filter.json").read_text())["filter"]["least_side"] == 10
-    if before:
-        (partial / "filter.json").unlink()
-        (partial / "part-00000.jsonl").write_text("{}")
-        (partial / "shards" / "00001.writing").write_text("half")
     filters(given, parent, tmp_path / "x")
     filters(given, parent, tmp_path / "whole")
     assert tree(tmp_path / "x") == tree(tmp_path / "whole") and not partial.exists()
