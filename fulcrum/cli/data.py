@@ -140,7 +140,8 @@ def _scores(
         from fulcrum.networks.captioning.captioners import WORLD
         from fulcrum.networks.captioning.recaption import foreign_store
 
-        opened, score = PictureStore(local_folder(store)), open_scorer(scorer)
+        opened = PictureStore(local_folder(store))
+        score = open_scorer(scorer)
         if scorer == WORLD and (warning := foreign_store(opened)):
             tell(warning)
         assert score is not None  # the name is not empty
@@ -400,7 +401,8 @@ def score_pairs(
     from fulcrum.measure.features.extractor import load_extractor
     from fulcrum.measure.store_scores import score_rows, scorer_of
 
-    store, score = PictureStore(path), scorer_of(load_extractor(features))
+    store = PictureStore(path)
+    score = scorer_of(load_extractor(features))
     fits = score_rows(store, score, caption, False, heard(quiet))
     scores = {row: float(fits[row]) for row in store.split("train").tolist()}
     write_scores(to, scores, store.about)

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.atomic import atomic_file, write_json
+from fulcrum.files.atomic import atomic_file, write_atomic, write_json
 from fulcrum.files.paths import (
     is_full,
     naming,
@@ -244,6 +244,22 @@ def append_bytes(path: Path, data: bytes) -> None:
             _write(handle, data)
     finally:
         os.close(handle)
+
+
+def write_block(path: Path, head: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write lines behind a head that states their number and hash: whole or absent."""
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    head = {**head, "lines": len(lines), "sha256": sha256_bytes(body)}
+    write_atomic(path, json.dumps(head).encode() + b"\n" + body)
+
+
+def read_block(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """The head and the lines of a block; None if they do not have their hash."""
+    first, _, body = path.read_bytes().partition(b"\n")
+    head = parse_line(first).value or {}
+    if sha256_bytes(body) != head.get("sha256"):
+        return None
+    return head, [json.loads(line) for line in body.splitlines()]
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[str]:

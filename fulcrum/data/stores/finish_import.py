@@ -27,13 +27,11 @@ from fulcrum.data.stores.importing import (
     alone,
     category,
     cropped_away,
-    faults,
     ledger_lines,
     number_of,
 )
 from fulcrum.data.stores.picture_store import (
     ABOUT,
-    CARD,
     FORMAT,
     LEDGER,
     LINES,
@@ -42,17 +40,22 @@ from fulcrum.data.stores.picture_store import (
     SPLITS,
     TABLES,
     PictureStore,
+    append_texts,
     content_of,
     parts,
     read_about,
     require_whole,
+    seal_store,
+    stated_splits,
+    stated_tables,
+    stated_words,
     texts_hash,
 )
 from fulcrum.files.atomic import atomic_file, name_folder, write_atomic
 from fulcrum.files.folders import LOCK
 from fulcrum.files.paths import explained, remove
-from fulcrum.files.sealed import SEAL, read_json, sealed, sha256_file, sha256_json
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.files.sealed import read_json, sha256_json
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
@@ -226,7 +229,6 @@ def _close(apart: NDArray[np.int16]) -> NDArray[np.bool_]:
 
 
 FIRST_PART = "part-00000.jsonl"
-COMMON = 20  # words that the card lists
 SMALLER = "smaller than wanted"  # the reason that --enlarge answers
 FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
 
@@ -383,7 +385,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     shards: list[dict[str, Any]] = []
     # of each kept sample: its group as a number, the split it asks for
     keys, asked = list[int](), list[str]()
-    ends = {"captions": 0, "names": 0}
+    ends = dict[str, int]()
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)
@@ -426,15 +428,8 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     rows = np.memmap(partial / "samples.bin", dtype=ROW, mode="r+")
     rows["split"] = splits
     rows.flush()
-    written = ledger.plain()
-    wrong = faults(written, len(rows))
-    if wrong:
-        raise RunFailed(wrong[0], "this should not happen: please report it")
-    write_atomic(partial / LEDGER, json.dumps(written, indent=1))
-    tables = {
-        name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)}
-        for name in TABLES
-    }
+    written = ledger.write(partial, len(rows))
+    tables = stated_tables(partial)
     body = {
         "format": FORMAT,
         "size": options.size,
@@ -443,7 +438,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "count": len(rows),
         "captions": dict(sorted(named.items())),
         "options": options.stated(),
-        "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
+        "splits": stated_splits(splits),
         "content": content_of(rows, texts_hash(tables), shapes),
         "tables": tables,
         "shards": shards,
@@ -451,11 +446,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         **_several_languages(tongues, mixed),
         **about,
     }
-    card = _card(about, body, written, rows, words)
-    write_atomic(partial / CARD, json.dumps(card, indent=1))
-    write_atomic(
-        partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
-    )
+    seal_store(partial, body, _card(about, body, written, rows, words))
 
 
 def _several_languages(tongues: Counter[str], mixed: list[str]) -> dict[str, Any]:
@@ -496,18 +487,7 @@ def _append(
     row["changes"] = sum(1 << CHANGES.index(change) for change in line["changes"])
     row["sha"] = np.frombuffer(bytes.fromhex(line["sha"]), np.uint8)
     writers["samples.bin"].write(row.tobytes())
-    for name, end, text in (
-        (
-            "captions",
-            "caption_ends",
-            json.dumps(line["captions"], sort_keys=True, ensure_ascii=False),
-        ),
-        ("names", "name_ends", line["name"]),
-    ):
-        data = text.encode("utf-8", errors="surrogateescape")
-        ends[name] += len(data)
-        writers[f"{name}.bin"].write(data)
-        writers[f"{end}.bin"].write(np.int64(ends[name]).astype("<i8").tobytes())
+    append_texts(writers, ends, line["captions"], line["name"])
 
 
 def _group(line: dict[str, Any]) -> int:
@@ -570,11 +550,7 @@ def _card(
             "most": int(sides.max()),
         },
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-        "words": {
-            "total": words.total(),
-            "distinct": len(words),
-            "common": dict(words.most_common(COMMON)),
-        },
+        "words": stated_words(words),
         "bytes": sum(shard["bytes"] for shard in body["shards"]),
         "shards": len(body["shards"]),
         "ledger": ledger,
