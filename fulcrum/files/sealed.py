@@ -121,13 +121,12 @@ def read_json(
     *,
     kind: type[FulcrumError] = BadInput,
     limit: int = MOST,
-    follow: bool = True,
 ) -> dict[str, Any]:
     """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is
     `kind` with `hint`."""
     try:
         # bytes: a mark of UTF-8 is no part of it
-        value = json.loads(read_regular(path, limit=limit, follow=follow))
+        value = json.loads(read_regular(path, limit=limit, follow=True))
     except (OSError, ValueError, RecursionError) as error:
         raise kind(f"{path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):
@@ -166,14 +165,12 @@ class Records(NamedTuple):
         """The bad lines, each in one sentence."""
         return [_sentence(self.path, line) for line in self.lines if line.value is None]
 
-    def require_good(
-        self, hint: str, *, kind: type[FulcrumError] = BadInput
-    ) -> list[dict[str, Any]]:
+    def require_good(self, hint: str) -> list[dict[str, Any]]:
         """All values, or the first bad line as an error; only a last line that was cut off is
         passed over."""
         for line in self.lines[: len(self.lines) - self.cut]:
             if line.value is None:
-                raise kind(_sentence(self.path, line), hint)
+                raise BadInput(_sentence(self.path, line), hint)
         return self.values
 
 

@@ -531,17 +531,6 @@ class Recaption:
         }
 
 
-def recaption(
-    wish: Wish,
-    say: Say,
-    open_it: Callable[[], Captioner] | None = None,
-    open_score: OpenScore = open_world_scorer,
-) -> Written:
-    """All of it, in this process."""
-    go = Recaption(wish, say, open_score)
-    return go.finished(lambda: go.ask(open_it=open_it))
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

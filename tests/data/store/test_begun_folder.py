@@ -13,7 +13,7 @@ from fulcrum.data.stores.importing import Options
 from fulcrum.data.stores.picture_store import read_about
 from fulcrum.data.stores.verify import check
 from fulcrum.networks.captioning.captioners import SHIPPED
-from fulcrum.networks.captioning.recaption import Recaption, Wish, recaption
+from fulcrum.networks.captioning.recaption import Recaption, Wish
 from fulcrum.spec.errors import BadInput
 
 LARGE = FilterRules(least_side=10)  # every picture stays
@@ -51,7 +51,8 @@ def filters(given, parent, to):
 
 
 def captions(given, parent, to):
-    recaption(Wish(parent, to, "/no/such/folder", "recap", (SHIPPED["short"],)), quiet)
+    go = Recaption(Wish(parent, to, "/no/such/folder", "recap", (SHIPPED["short"],)), quiet)
+    go.finished(go.ask)
 
 
 def captions_a_part(given, parent, to):
