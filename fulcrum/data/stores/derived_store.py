@@ -34,6 +34,7 @@ from fulcrum.data.stores.picture_store import (
     caption_names,
     content_of,
     local_folder,
+    open_shard,
     parts,
     read_about,
     require_whole,
@@ -218,8 +219,6 @@ class _Shards:
 def _share(parent: PictureStore, shard: dict[str, Any], to: Path) -> None:
     """The same file under a second name; where the disk does not do that, a copy of it."""
     if parent.remote:
-        from fulcrum.data.stores.picture_store import open_shard
-
         with open_shard(parent.folder, shard) as source, atomic_file(to) as copy:
             shutil.copyfileobj(source, copy)
         return

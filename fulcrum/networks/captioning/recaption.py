@@ -185,7 +185,7 @@ class Asking:
         captioned = [
             (n, name, texts[0])
             for n, line in enumerate(lines)
-            for name, texts in self._old(line["row"])
+            for name, texts in self.blocks.store.captions(line["row"]).items()
         ]
         fits = (
             score([pictures[n] for n, _, _ in captioned], [text for _, _, text in captioned])
@@ -194,9 +194,6 @@ class Asking:
         )
         for (n, name, _), one in zip(captioned, fits, strict=True):
             lines[n].setdefault("before", {})[name] = one
-
-    def _old(self, row: int) -> list[tuple[str, list[str]]]:
-        return list(self.blocks.store.captions(row).items())
 
 
 # --------------------------------------------------------------------------------------------------
