@@ -414,7 +414,7 @@ def remembered(run: RunSpec) -> int:
     return int(getattr(run.optim.rule, "remembers", REMEMBERED)) * SIZE[run.precision.optimizer]
 
 
-def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
+def step_memory(run: RunSpec) -> float:
     """Bytes that a training step needs at its peak: weights with all that is kept for each, and
     what the backward reads.
 
@@ -424,7 +424,8 @@ def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
     sizes = sizes_of(run)
     runs = [phase.run for phase in phases(run)]
     wide = max(
-        activations(sizes, one.tokens, text, one.model.route.kept(one.tokens)) for one in runs
+        activations(sizes, one.tokens, TEXT_TOKENS, one.model.route.kept(one.tokens))
+        for one in runs
     )
     learned = run.model.learned
     if not learned.partial:
