@@ -51,7 +51,8 @@ from fulcrum.training.dist.machine import moved
 from fulcrum.training.feed import READ_AHEAD, Feed, HostBatch, Stretch
 from fulcrum.training.flow.fillers import LogitNormal
 from fulcrum.training.flow.noise import Draw, Draws
-from fulcrum.training.loop import all_stretches, gradients
+from fulcrum.training.loop import gradients
+from fulcrum.training.loop import stretches as all_stretches
 
 MOST_LOST = 0.03
 CHUNK = 16  # samples of a chunk here: a large one would only make the files larger

@@ -306,6 +306,8 @@ class RuleFiller(Filler, Builds["Rule"]):
 class AverageFiller(Filler, Builds["Average"]):
     """average: which average of the weights is drawn and measured with."""
 
+    keeps: ClassVar[bool] = True  # is it updated after a step?
+
 
 class StartFiller(Filler, Builds["Mapping[str, Tensor] | None"]):
     """start: the weights a run begins from, by the denoiser's names; None: every parameter begins

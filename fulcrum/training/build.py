@@ -75,11 +75,10 @@ class Built(NamedTuple):
     optimizer: Rule
     schedule: Schedule
     average: Average
+    #: first row and number of rows of each backward pass of this process
+    passes: tuple[tuple[int, int], ...]
+    gradient_dtype: torch.dtype = torch.float32
     ranks: Ranks = ALONE
-
-    @property
-    def gradient_dtype(self) -> torch.dtype:
-        return DTYPES[self.run.precision.gradient]
 
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
@@ -207,8 +206,23 @@ def assemble(
     optimizer.store.start(dict(step.backbone.named_parameters()))
     average = run.average.build(ctx)
     average.start(step.backbone)
+    mine = ranks.rows(run.budget.batch)
+    rows = system.microbatch or mine.stop - mine.start
     return Built(
-        run, seed, system, phases(run), step, feed, optimizer, schedule_of(run), average, ranks
+        run,
+        seed,
+        system,
+        phases(run),
+        step,
+        feed,
+        optimizer,
+        schedule_of(run),
+        average,
+        passes=tuple(
+            (first, min(rows, mine.stop - first)) for first in range(mine.start, mine.stop, rows)
+        ),
+        gradient_dtype=ctx.dtype("gradient"),
+        ranks=ranks,
     )
 
 

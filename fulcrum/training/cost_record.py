@@ -33,6 +33,7 @@ from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
 from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.model.counted_flops import counted
+from fulcrum.training.observers import Every
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------
@@ -214,18 +215,17 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     A resumed run tells of its last session, many processes of the first one.
     """
 
-    def end(look: StepReport) -> None:
-        if built.ranks.first and look.state.images >= built.run.budget.images:
-            try:
-                write_json(folder.path / "cost.json", Peaks.now()._asdict())
-            # the run is trained by now, and a bill without this is still one
-            except OSError as error:
-                built.feed.tell(
-                    f"cannot write {folder.path / 'cost.json'}: {reason(error)}; the machine's cost"
-                    " is not kept"
-                )
+    def end(report: StepReport) -> None:
+        try:
+            write_json(folder.path / "cost.json", Peaks.now()._asdict())
+        # the run is trained by now, and a bill without this is still one
+        except OSError as error:
+            built.feed.tell(
+                f"cannot write {folder.path / 'cost.json'}: {reason(error)}; the machine's cost is"
+                " not kept"
+            )
 
-    return [end]
+    return [Every(built.run.budget.images, end, at_end=True)] if built.ranks.first else []
 
 
 def count_costs(run: RunSpec, cache: Path) -> Counted:

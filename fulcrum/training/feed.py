@@ -130,7 +130,9 @@ class Feed:
 
     def to_device(self, read: HostBatch) -> tuple[Batch, Draw]:
         """Do the device's part: copy what was read, widen it there, and make all noise there."""
-        batch, times = moved((read.batch, read.times), self.device)
+        batch, times = read.batch, read.times
+        if self.device != "cpu":
+            batch, times = moved((batch, times), self.device)
         place = DrawPlace(self.device, self.compiled)
         return batch.widened(), read.draws.at(read.position, len(times), place, times)
 

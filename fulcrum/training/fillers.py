@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 class NoAverage(slots.AverageFiller):
     kind: ClassVar[str] = "last_weights"
+    keeps: ClassVar[bool] = False
 
     def build(self, ctx: "Context") -> Any:
         from fulcrum.training.average import Average

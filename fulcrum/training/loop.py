@@ -49,7 +49,7 @@ def train(
     """Train from `state` to the end of the budget, or until `stop` says so."""
     run, step, optimizer = built.run, built.step, built.optimizer
     clock, clipped_apart = StepClock(run), step.clipped_apart()
-    with closing(built.feed.batches(all_stretches(built, state.images))) as batches:
+    with closing(built.feed.batches(stretches(built, state.images))) as batches:
         while state.images < run.budget.images and not stop():
             begun = time.perf_counter()
             losses = gradients(built, state.images, batches)
@@ -71,10 +71,16 @@ def train(
                     stalled = (nothing, moving)
                 if losses.moments is not None:
                     step.settle(losses.moments)
-                built.average.update(step.backbone)
+                if run.average.keeps:
+                    built.average.update(step.backbone)
             optimizer.zero_grad()
-            spent = clock.split(state.images, time.perf_counter() - begun)
-            state = state.advance(run.budget.batch, *spent, skipped=not counts)
+            training, preparing = clock.split(state.images, time.perf_counter() - begun)
+            state = State(
+                state.images + run.budget.batch,
+                state.skipped + (not counts),
+                state.seconds + training,
+                state.preparing + preparing,
+            )
             report = StepReport(built, state, loss, named, norm, rate, stalled)
             for observe in observers:
                 observe(report)
@@ -96,21 +102,11 @@ def after(steps: int) -> Callable[[], bool]:
 # Gradients of one step: forward and backward over the rows of this process, in one part or several.
 
 
-def stretches(built: Built, images: int) -> list[tuple[int, int]]:
-    """Return the parts in which this process takes its rows of the batch at `images`: the first row
-    of each, and how many."""
-    mine = built.ranks.rows(built.run.budget.batch)
-    rows = built.system.microbatch or mine.stop - mine.start
-    return [
-        (images + first, min(rows, mine.stop - first))
-        for first in range(mine.start, mine.stop, rows)
-    ]
-
-
-def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
-    """Yield those of every step from `images` on, for a feed that reads ahead."""
+def stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
+    """Yield the rows of each backward pass from `images` on: the first, and how many."""
     for at in range(images, built.run.budget.images, built.run.budget.batch):
-        yield from stretches(built, at)
+        for first, rows in built.passes:
+            yield at + first, rows
 
 
 def gradients(
@@ -118,19 +114,18 @@ def gradients(
 ) -> Losses:
     """Run forward and backward on the batch at `images`. Parts and processes add up to the mean
     over the whole batch. `batches` yields those of the parts; None: the feed makes them."""
-    parts = stretches(built, images)
-    batches = batches or (built.feed.at(*part) for part in parts)
-    count = sum(rows for _, rows in parts)
+    batches = batches or built.feed.batches(stretches(built, images))
+    count = sum(rows for _, rows in built.passes)
     many = built.ranks.size > 1
     weights = built.feed.weights(images)
     summed: Losses | None = None
     if built.step.stem is not None:
         built.step.refresh()
     with held_gathered(built.step, built.ranks) if many else nullcontext():
-        for stretch in parts:
+        for number in range(len(built.passes)):
             batch, draw = next(batches)
             if many:
-                sum_gradients(built.step, stretch == parts[-1])
+                sum_gradients(built.step, number == len(built.passes) - 1)
             losses = forward(built, batch, draw, weights, images)
             share = len(batch.x0) / count
             try:

@@ -71,7 +71,9 @@ class SavingTimes:
         now = self.clock()
         pace = (now - self.asked) / self.steps
         here = [now - self.last, now - self.begun, self.spent, self.cost, float(writing), pace]
-        since, elapsed, spent, cost, busy, pace = largest(here, self.ranks)
+        if self.ranks.size > 1:
+            here = largest(here, self.ranks)
+        since, elapsed, spent, cost, busy, pace = here
         lacking = spent + cost - GRANTED - SHARE * elapsed  # seconds too many, if it were done now
         wait = min(max(LEAST - since, lacking / SHARE), LONGEST - since)
         self.steps, self.asked = 0, now

@@ -161,6 +161,8 @@ class StopAsked:
     def agree(self) -> bool:
         """Before each step: is it time to stop? All processes ask at the same steps, and hear the
         same."""
+        if self.ranks.size == 1:
+            return bool(self.signals)
         if not self.stalls or next(self.turns) % STOP_EVERY == 0:
             self.agreed = self.ranks.any(bool(self.signals))
         return self.agreed
