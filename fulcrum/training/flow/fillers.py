@@ -85,11 +85,6 @@ def shift(t: Tensor, k: float) -> Tensor:
     return k * t / (1 + (k - 1) * t)
 
 
-def even_times(u: Tensor) -> Tensor:
-    """t = EARLIEST + (1 - EARLIEST) u."""
-    return EARLIEST + (1 - EARLIEST) * u
-
-
 def logit_normal(u: Tensor, mean: float, deviation: float) -> Tensor:
     """t = sigmoid(mean + deviation z), z the standard normal quantile of u.  arXiv:2403.03206"""
     import torch
@@ -122,7 +117,7 @@ class LogitNormal(ShiftedTimes):
     def __call__(self, u: Tensor) -> Tensor:
         """Choose a part of the mixture by u < uniform_share, and use the rest of u inside it."""
         share = self.uniform_share
-        uniform = even_times(u / share if share > 0 else u)
+        uniform = EARLIEST + (1 - EARLIEST) * (u / share if share > 0 else u)
         if share >= 1:
             return uniform
         normal = logit_normal((u - share) / (1 - share), self.mean, self.deviation)
@@ -136,7 +131,7 @@ class UniformTime(ShiftedTimes):
 
     def __call__(self, u: Tensor) -> Tensor:
         """t = S_k(EARLIEST + (1 - EARLIEST) u)."""
-        return shift(even_times(u), self.k)
+        return shift(EARLIEST + (1 - EARLIEST) * u, self.k)
 
 
 class EDMNoise(slots.TimeFiller):
