@@ -3,7 +3,7 @@ its plain-data form."""
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -83,6 +83,14 @@ class Record(BaseModel):
 
 
 Part_co = TypeVar("Part_co", covariant=True)
+
+
+class Change(NamedTuple):
+    """One difference between two records."""
+
+    path: str
+    before: Any  # plain data; None where nothing was
+    after: Any
 
 
 def undefined(filler: object, method: str) -> BadInput:

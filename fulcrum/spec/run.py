@@ -327,7 +327,12 @@ MeshName = Annotated[str, AfterValidator(_mesh)]
 Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]
 
 
-OnAlarm = Literal["tell", "stop", "skip", "roll_back"]
+def _alarm(said: object) -> object:
+    """Read `skip` and `roll_back`, which releases before 0.2 had, as `stop`."""
+    return "stop" if said in ("skip", "roll_back") else said
+
+
+OnAlarm = Annotated[Literal["tell", "stop"], BeforeValidator(_alarm)]
 
 
 class System(Record):

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
     from fulcrum.networks.protocols import Codec, TeacherNetwork, TextEncoder
+    from fulcrum.networks.rows import Cache
+    from fulcrum.spec.run import RunSpec
     from fulcrum.training.average import Average
     from fulcrum.training.flow.sampling import Denoise
     from fulcrum.training.loss.terms import Term
@@ -67,7 +69,16 @@ Need = Uniform | Subset | GroupedSubset | Chance | Normal
 
 
 # --------------------------------------------------------------------------------------------------
-# The base records, one for each slot.
+# The base records, one for each slot. `build` of a source, of captions and of times takes a
+# `DataContext`; that of a frozen network takes nothing; all others take `training.build.Context`.
+
+
+class DataContext(NamedTuple):
+    """What the `build` of a source, of captions or of times may ask for."""
+
+    run: "RunSpec"
+    cache: "Cache | None" = None  # keeps what frozen networks said; None: nothing is kept
+    say: "Callable[[str], None] | None" = None
 
 
 class SourceFiller(Filler, Builds["Source"]):
@@ -116,6 +127,10 @@ class CodecFiller(Filler, Builds["Codec"]):
     trained: ClassVar[bool] = False  # part of the step, which then reads pixels
     stride: Width
     channels: Width
+
+    def draws(self) -> dict[str, Need]:
+        """Return the random numbers that it needs in training, by name."""
+        return {}
 
     def deviation(self, source: SourceFiller) -> float | None:
         """Of what it gives of a source's pictures, as measured; None: nobody has measured it."""
@@ -189,7 +204,7 @@ class WeightFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
         return self
 
 
-class RouteFiller(Filler, Builds["Route"]):
+class RouteFiller(Filler, Builds["Route | None"]):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a
     span."""
 
@@ -232,7 +247,7 @@ class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
     has no values yet.
 
     A weight is known by its words: its role, and what its layer is for
-    (`fulcrum.training.model.layers`).
+    (`fulcrum.training.model.parameters`).
     """
 
     partial: ClassVar[bool] = True  # does it leave weights as they began?
@@ -272,9 +287,20 @@ class TermFiller(Filler, Builds["Term"]):
         """Names of the teachers whose tokens it reads from the batch."""
         return ()
 
+    def draws(self) -> dict[str, Need]:
+        """Return the random numbers that it needs, by name: `view.draw.extra["NAME OF TERM/name"]`
+        holds them."""
+        return {}
+
 
 class RuleFiller(Filler, Builds["Rule"]):
-    """optim.rule: how gradients become updates."""
+    """optim.rule: how gradients become updates.
+
+    `build(ctx)` returns an optimizer: see `UpdateRule` in `fulcrum.training.optim.optimizers`.
+    """
+
+    #: numbers that it keeps for each parameter; for memory
+    remembers: ClassVar[int] = 2
 
 
 class AverageFiller(Filler, Builds["Average"]):

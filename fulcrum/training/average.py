@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import gathered, whole_on_all
+from fulcrum.training.dist.collectives import gathered, local, whole_on_all
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import cut
 from fulcrum.training.model.adapter import is_beside, merged
-from fulcrum.training.optim.optimizers import local
 from fulcrum.training.step import Step
 
 # --------------------------------------------------------------------------------------------------
@@ -23,10 +22,7 @@ class Average:
     def start(self, model: nn.Module) -> None:
         pass
 
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
-        pass
-
-    def take_back(self) -> None:
+    def update(self, model: nn.Module) -> None:
         pass
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
@@ -53,15 +49,11 @@ class MovingAverage(Average):
         }
 
     @torch.no_grad()
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
+    def update(self, model: nn.Module) -> None:
         self.steps += 1
         if self.steps % self.every == 0:
-            share = 1 - self.decay if counts is None else (1 - self.decay) * counts.float()
             for name, value in model.state_dict().items():
-                local(self.mean[name]).lerp_(local(value).float(), share)
-
-    def take_back(self) -> None:
-        self.steps -= 1  # its share was none
+                local(self.mean[name]).lerp_(local(value).float(), 1 - self.decay)
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(self.mean)

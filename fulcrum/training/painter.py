@@ -23,7 +23,7 @@ from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow import noise as keyed_noise
 from fulcrum.training.flow.noise import make
 from fulcrum.training.flow.sampling import SOLVERS, Denoise, Path
-from fulcrum.training.model.fast_drawing import FrozenBackbone, FrozenRunner
+from fulcrum.training.model.fast_drawing import FrozenBackbone, freeze_blocks
 from fulcrum.training.model.transformer import Backbone, ReadText
 
 # --------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Painter:
         )
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         if self.device == "cpu":
-            self.backbone.run_block = FrozenRunner()
+            freeze_blocks(self.backbone)
         self.frozen = FrozenBackbone(self.backbone) if FrozenBackbone.fits(self.backbone) else None
         tokens = self.cells[0] * self.cells[1] // run.model.patch**2
         self.rows = min(BATCH, max(1, BATCH_TOKENS // tokens)) if self.device == "cpu" else BATCH

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fulcrum.spec.run import Products, System
-from fulcrum.training.dist.collectives import device_mesh
-from fulcrum.training.dist.ranks import Ranks, is_sharded
+from fulcrum.training.dist.collectives import device_mesh, is_sharded
+from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
