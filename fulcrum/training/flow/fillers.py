@@ -9,6 +9,8 @@ A filler is a record of settings that computes. Where its mathematics needs a fa
 `build` returns a copy that knows it. The file loads without torch.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
 from math import log
@@ -30,12 +32,12 @@ if TYPE_CHECKING:
 # The straight path between data and noise.
 
 
-def over(t: "Tensor", like: "Tensor") -> "Tensor":
+def over(t: Tensor, like: Tensor) -> Tensor:
     """Shape t (B,) so that it multiplies `like` (B, ...)."""
     return t.view(-1, *[1] * (like.dim() - 1))
 
 
-def mix(x0: "Tensor", eps: "Tensor", t: "Tensor") -> "Tensor":
+def mix(x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
     """x_t = (1 - t) x0 + t eps."""
     t = over(t, x0)
     return (1 - t) * x0 + t * eps
@@ -78,17 +80,12 @@ Location = Annotated[float, Within("[-10, 10]")]  # mean of a normal number
 Spread = Annotated[float, Within("(0, 10]")]  # deviation of a normal number
 
 
-def shift(t: "Tensor", k: float) -> "Tensor":
+def shift(t: Tensor, k: float) -> Tensor:
     """S_k(t) = k t / (1 + (k - 1) t): k > 1 moves times towards noise, as larger pictures need."""
     return k * t / (1 + (k - 1) * t)
 
 
-def even_times(u: "Tensor") -> "Tensor":
-    """t = EARLIEST + (1 - EARLIEST) u."""
-    return EARLIEST + (1 - EARLIEST) * u
-
-
-def logit_normal(u: "Tensor", mean: float, deviation: float) -> "Tensor":
+def logit_normal(u: Tensor, mean: float, deviation: float) -> Tensor:
     """t = sigmoid(mean + deviation z), z the standard normal quantile of u.  arXiv:2403.03206"""
     import torch
 
@@ -117,10 +114,10 @@ class LogitNormal(ShiftedTimes):
     mean: Location = 0.0  # above zero = more noise; a shift of k is a mean of ln k
     deviation: Spread = 1.0
 
-    def __call__(self, u: "Tensor") -> "Tensor":
+    def __call__(self, u: Tensor) -> Tensor:
         """Choose a part of the mixture by u < uniform_share, and use the rest of u inside it."""
         share = self.uniform_share
-        uniform = even_times(u / share if share > 0 else u)
+        uniform = EARLIEST + (1 - EARLIEST) * (u / share if share > 0 else u)
         if share >= 1:
             return uniform
         normal = logit_normal((u - share) / (1 - share), self.mean, self.deviation)
@@ -132,9 +129,9 @@ class UniformTime(ShiftedTimes):
 
     kind = "uniform"
 
-    def __call__(self, u: "Tensor") -> "Tensor":
+    def __call__(self, u: Tensor) -> Tensor:
         """t = S_k(EARLIEST + (1 - EARLIEST) u)."""
-        return shift(even_times(u), self.k)
+        return shift(EARLIEST + (1 - EARLIEST) * u, self.k)
 
 
 class EDMNoise(slots.TimeFiller):
@@ -151,14 +148,14 @@ class EDMNoise(slots.TimeFiller):
     sigma_data: Deviation | None = None  # none: as the codec's was measured
     _mean_of_logit: float  # set by build
 
-    def build(self, ctx: Any) -> "EDMNoise":
+    def build(self, ctx: Any) -> EDMNoise:
         run: RunSpec = ctx.run
         s = known_deviation(run, self.sigma_data)
         built = self.model_copy()
         built._mean_of_logit = self.mean + log(s / EDM_SIGMA_DATA) - log(run.flow.noise_scale)
         return built
 
-    def __call__(self, u: "Tensor") -> "Tensor":
+    def __call__(self, u: Tensor) -> Tensor:
         """logit t = ln sigma + ln(s / 0.5) - ln n."""
         return logit_normal(u, self._mean_of_logit, self.deviation)
 
@@ -173,13 +170,13 @@ class Velocity(slots.PredictFiller):
 
     kind = "velocity"
 
-    def ideal(self, x0: "Tensor", eps: "Tensor", t: "Tensor") -> "Tensor":
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         return eps - x0
 
-    def to_v(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         return pred
 
-    def to_x(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_x(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """x0 = x_t - t v."""
         return x_t - over(t, x_t) * pred
 
@@ -191,14 +188,14 @@ class XPrediction(slots.PredictFiller):
     kind = "x"
     floor: Fraction = 0.05  # t below this counts as this, or the loss explodes at t = 0
 
-    def ideal(self, x0: "Tensor", eps: "Tensor", t: "Tensor") -> "Tensor":
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         return x0
 
-    def to_v(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """v = (x_t - x0) / max(t, floor)."""
         return (x_t - pred) / over(t.clamp(min=self.floor), x_t)
 
-    def to_x(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_x(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         return pred
 
 
@@ -217,38 +214,38 @@ class Preconditioned(slots.PredictFiller):
     _s: float  # deviation of the data, set by build
     _n: float  # scale of the noise, set by build
 
-    def build(self, ctx: Any) -> "Preconditioned":
+    def build(self, ctx: Any) -> Preconditioned:
         built = self.model_copy()
         built._s = known_deviation(ctx.run, self.sigma_data)
         built._n = ctx.run.flow.noise_scale
         return built
 
-    def inputs(self, x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def inputs(self, x_t: Tensor, t: Tensor) -> Tensor:
         """c_in x = x_t / sqrt(den)."""
         return x_t / over(self._den(t).sqrt(), x_t)
 
-    def ideal(self, x0: "Tensor", eps: "Tensor", t: "Tensor") -> "Tensor":
+    def ideal(self, x0: Tensor, eps: Tensor, t: Tensor) -> Tensor:
         """F = (n t / s x0 - s (1 - t) / n eps) / sqrt(den): (x0 - c_skip x) / c_out, multiplied
         out, has no pole at t = 0, where c_out is 0."""
         of_x0 = self._n * t / self._s
         of_eps = self._s * (1 - t) / self._n
         return (over(of_x0, x0) * x0 - over(of_eps, x0) * eps) / over(self._den(t).sqrt(), x0)
 
-    def to_v(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_v(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """v = (x_t - x0) / t = (n^2 t - s^2 (1 - t)) / den x_t - n s / sqrt(den) F."""
         den = self._den(t)
         skip = (self._n**2 * t - self._s**2 * (1 - t)) / den
         out = self._n * self._s / den.sqrt()
         return over(skip, x_t) * x_t - over(out, x_t) * pred
 
-    def to_x(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def to_x(self, pred: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """x0 = s^2 (1 - t) / den x_t + n s t / sqrt(den) F."""
         den = self._den(t)
         skip = self._s**2 * (1 - t) / den
         out = self._n * self._s * t / den.sqrt()
         return over(skip, x_t) * x_t + over(out, x_t) * pred
 
-    def _den(self, t: "Tensor") -> "Tensor":  # (B,)
+    def _den(self, t: Tensor) -> Tensor:  # (B,)
         """den = n^2 t^2 + s^2 (1 - t)^2: the variance of x_t."""
         return (self._n * t).square() + (self._s * (1 - t)).square()
 
@@ -262,7 +259,7 @@ class EvenWeight(slots.WeightFiller):
 
     kind = "even"
 
-    def __call__(self, t: "Tensor") -> "Tensor":
+    def __call__(self, t: Tensor) -> Tensor:
         return t.new_ones(t.shape)
 
 
@@ -279,12 +276,12 @@ class MinSNR(slots.WeightFiller):
     gamma: Factor = 5.0
     _n: float  # scale of the noise, set by build
 
-    def build(self, ctx: Any) -> "MinSNR":
+    def build(self, ctx: Any) -> MinSNR:
         built = self.model_copy()
         built._n = ctx.run.flow.noise_scale
         return built
 
-    def __call__(self, t: "Tensor") -> "Tensor":
+    def __call__(self, t: Tensor) -> Tensor:
         """min((1 - t)^2 / n^2, gamma t^2)."""
         return ((1 - t) / self._n).square().minimum(self.gamma * t.square())
 
@@ -302,13 +299,13 @@ class EDMLoss(slots.WeightFiller):
     _s: float  # deviation of the data, set by build
     _n: float  # scale of the noise, set by build
 
-    def build(self, ctx: Any) -> "EDMLoss":
+    def build(self, ctx: Any) -> EDMLoss:
         built = self.model_copy()
         built._s = known_deviation(ctx.run, self.sigma_data)
         built._n = ctx.run.flow.noise_scale
         return built
 
-    def __call__(self, t: "Tensor") -> "Tensor":
+    def __call__(self, t: Tensor) -> Tensor:
         """t^2 / s^2 + (1 - t)^2 / n^2."""
         return (t / self._s).square() + ((1 - t) / self._n).square()
 
@@ -324,16 +321,14 @@ class TwoPassGuide(slots.GuideFiller):
 
     scale: Guidance
 
-    def __call__(self, denoise: "Denoise", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
         """v = v_weak + w (v_strong - v_weak); w = 1 asks once."""
         if self.scale == 1:
             return denoise(x_t, t, True)
         strong, weak = self.velocities(denoise, x_t, t)
         return weak + self.scale * (strong - weak)
 
-    def velocities(
-        self, denoise: "Denoise", x_t: "Tensor", t: "Tensor"
-    ) -> tuple["Tensor", "Tensor"]:
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """v_strong and v_weak."""
         raise NotImplementedError
 
@@ -343,9 +338,7 @@ class CFG(TwoPassGuide):
 
     kind = "cfg"
 
-    def velocities(
-        self, denoise: "Denoise", x_t: "Tensor", t: "Tensor"
-    ) -> tuple["Tensor", "Tensor"]:
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return denoise.with_and_without(x_t, t)
 
 
@@ -363,9 +356,7 @@ class RoutedGuide(TwoPassGuide):
             " tread or sprint"
         )
 
-    def velocities(
-        self, denoise: "Denoise", x_t: "Tensor", t: "Tensor"
-    ) -> tuple["Tensor", "Tensor"]:
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return denoise(x_t, t, True), denoise(x_t, t, True, "routed")
 
 
@@ -385,9 +376,7 @@ class PathDropGuide(TwoPassGuide):
             return "the short path is never trained alone: model.route.path_drop is 0"
         return None
 
-    def velocities(
-        self, denoise: "Denoise", x_t: "Tensor", t: "Tensor"
-    ) -> tuple["Tensor", "Tensor"]:
+    def velocities(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return denoise(x_t, t, True), denoise(x_t, t, False, "short")
 
 
@@ -425,14 +414,13 @@ class CorrectedCFG(slots.GuideFiller):
             )
         return None
 
-    def build(self, ctx: Any) -> "CorrectedGuide":
+    def build(self, ctx: Any) -> CorrectedGuide:
         super().build(ctx)  # refuses a run that lacks something
         run: RunSpec = ctx.run
         weight = self.stretch(run) if self.weight is None else self.weight
         mean = _mean_latent(run.data.source, run.encode.codec, run.data.size)
-        return CorrectedGuide(
-            CFG(scale=self.scale), weight or 0.0, mean, run.flow.predict.build(ctx)
-        )
+        predict = run.flow.predict.build(ctx)
+        return CorrectedGuide(CFG(scale=self.scale), weight or 0.0, mean, predict)
 
 
 @dataclass(frozen=True)
@@ -447,17 +435,17 @@ class CorrectedGuide:
 
     guide: CFG
     weight: float  # lambda
-    mean: "Tensor"  # (C, h, w) latent
+    mean: Tensor  # (C, h, w) latent
     predict: slots.PredictFiller
 
-    def __call__(self, denoise: "Denoise", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def __call__(self, denoise: Denoise, x_t: Tensor, t: Tensor) -> Tensor:
         return self.corrected(self.guide(denoise, x_t, t), x_t, t)
 
-    def corrected(self, stretched: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def corrected(self, stretched: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """v + lambda (u_mean - v)."""
         return stretched + self.weight * (self.mean_velocity(x_t, t) - stretched)
 
-    def mean_velocity(self, x_t: "Tensor", t: "Tensor") -> "Tensor":
+    def mean_velocity(self, x_t: Tensor, t: Tensor) -> Tensor:
         """u_mean (B, C, h, w) at every sample's time; pictures of another size have the mean
         resized."""
         from torch.nn import functional as F
@@ -474,7 +462,7 @@ MEAN_OVER = 256  # pictures: their mean errs by a sixteenth of one picture's dev
 
 
 @cache
-def _mean_latent(source: slots.SourceFiller, codec: slots.CodecFiller, size: int) -> "Tensor":
+def _mean_latent(source: slots.SourceFiller, codec: slots.CodecFiller, size: int) -> Tensor:
     """(C, h, w), place by place, over the first pictures of a source."""
     import torch
 
