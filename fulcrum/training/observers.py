@@ -252,12 +252,7 @@ class LossSpike:
         self.deviation = 0.0
         self.count = 0
         self.series = 0
-
-    def limit(self) -> float:
-        """Return the largest loss that is no spike."""
-        if self.count < WARM:
-            return math.inf
-        return float(np.float32(self.mean + max(abs(self.mean), FAR * self.deviation)))
+        self.limit = math.inf  # the largest loss that is no spike
 
     def take(self, loss: float, terms: Hashable) -> str:
         """Say what is wrong if this is the first step of a spike. With other terms than before, the
@@ -267,9 +262,11 @@ class LossSpike:
             self.restart()
         if not math.isfinite(loss):  # the loop deals with it
             return ""
-        limit = self.limit()
-        if loss > limit:
-            why = f"the loss is {loss:.4g}, above {limit:.4g}, and was {self.mean:.4g} on average"
+        if loss > self.limit:
+            why = (
+                f"the loss is {loss:.4g}, above {self.limit:.4g}, and was {self.mean:.4g} on"
+                " average"
+            )
             self.series += 1
             first = self.series == 1
             if self.series == SETTLED:
@@ -281,6 +278,9 @@ class LossSpike:
         if self.count > 1:
             self.deviation += share * (abs(loss - self.mean) - self.deviation)
         self.mean += share * (loss - self.mean)
+        if self.count >= WARM:
+            far = max(abs(self.mean), FAR * self.deviation)
+            self.limit = float(np.float32(self.mean + far))
         return ""
 
 

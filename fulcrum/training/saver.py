@@ -137,7 +137,7 @@ class Saver:
     def __call__(self, look: StepReport) -> None:
         writing = self.thread is not None and self.thread.is_alive()
         # many must learn of it together: when they save again
-        if not writing and look.built.ranks.size == 1:
+        if self.thread is not None and not writing and look.built.ranks.size == 1:
             self.wait()
         if look.state.images < look.built.run.budget.images and self.times.due(
             look.state.images, writing

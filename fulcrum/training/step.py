@@ -133,7 +133,9 @@ class Step(nn.Module):
 
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
-        batch, coded = self.encoded(batch, draw)
+        coded = None
+        if self.codec is not None:
+            batch, coded = self.encoded(batch, draw)
         x_t = mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text, batch.empty_text)
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
@@ -170,12 +172,10 @@ class Step(nn.Module):
         v, target, x = (narrowed(field, self.loss_dtype) for field in (view.v, view.target, view.x))
         return view._replace(v=v, target=target, x=x)
 
-    def encoded(self, batch: Batch, draw: Draw) -> tuple[Batch, Coded | None]:
+    def encoded(self, batch: Batch, draw: Draw) -> tuple[Batch, Coded]:
         """A codec that is trained reads the batch's pixels here. What the denoiser sees has no
         history: letting its loss reach the codec makes latents that are easy to predict and say
         nothing."""
-        if self.codec is None:
-            return batch, None
         mean, log_variance = self.codec.posterior(batch.x0)
         # none: of pictures that are held out the mean is shown
         noise = draw.extra.get("codec/noise")

@@ -235,18 +235,18 @@ def test_the_limit_of_a_loss():
     spike = LossSpike()
     assert (
         not any(spike.take(1.0 + 0.1 * (step % 2), "a") for step in range(WARM - 1))
-        and spike.limit() == math.inf
+        and spike.limit == math.inf
     )
-    assert not spike.take(1.0, "a") and 2.0 <= spike.limit() < 2.2
+    assert not spike.take(1.0, "a") and 2.0 <= spike.limit < 2.2
     assert spike.take(9.0, "a") and not spike.take(9.0, "a") and not spike.take(math.nan, "a")
     before = spike.mean
     # a spike leaves the mean alone
     assert not spike.take(1.0, "a") and spike.mean == pytest.approx(before, rel=0.01)
-    assert not spike.take(9.0, "b") and spike.limit() == math.inf  # another loss
+    assert not spike.take(9.0, "b") and spike.limit == math.inf  # another loss
     spike = LossSpike()
     for step in range(WARM):
         spike.take(-0.01 * (1 + step % 3), "a")  # a loss below nothing has a limit as well
-    assert -0.02 < spike.limit() < 0.1 and spike.take(1.0, "a")
+    assert -0.02 < spike.limit < 0.1 and spike.take(1.0, "a")
     assert [spike.take(1.0, "a") for _ in range(60)].count(True) == 0  # a new level is no spike
 
 

@@ -131,10 +131,6 @@ class DrawPlace(NamedTuple):
     device: str = "cpu"
     compiled: bool = False
 
-    @property
-    def far(self) -> bool:
-        return torch.device(self.device).type != "cpu"
-
 
 HERE = DrawPlace()
 
@@ -143,7 +139,7 @@ def uniform(
     seed: int, purpose: str, index: np.ndarray, n: int = 1, place: DrawPlace = HERE
 ) -> Tensor:
     """(B, n) numbers in (0, 1), 23 bits each: exact in fp32 and never 0 or 1."""
-    if place.far:
+    if place.device != "cpu":
         far = (device_bits(device_keys(seed, purpose, index, place.device), n) >> 41) & (
             1 << 23
         ) - 1
@@ -157,7 +153,7 @@ def normal(
 ) -> Tensor:
     """(B, *shape) standard normal numbers, the same on every device."""
     n = prod(shape)
-    if not place.far:
+    if place.device == "cpu":
         return torch.from_numpy(normals(key(seed, purpose, index), n)).reshape(len(index), *shape)
     form = compiled_normals() if place.compiled else device_normals
     numbers = form(device_keys(seed, purpose, index, place.device), n, device_lines(place.device))

@@ -246,10 +246,12 @@ def sinusoids(
     """
     half = width // 2
     steps = torch.arange(half, dtype=torch.float32, device=value.device)
-    angles = factor * (
-        narrowed(value.float(), dtype)[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half)
-    )
-    return narrowed(torch.cat((angles.cos(), angles.sin()), dim=-1), dtype)
+    value = value.float()
+    if dtype != torch.float32:
+        value = narrowed(value, dtype)
+    angles = factor * (value[:, None] * torch.exp(-math.log(MAX_PERIOD) * steps / half))
+    turned = torch.cat((angles.cos(), angles.sin()), dim=-1)
+    return turned if dtype == torch.float32 else narrowed(turned, dtype)
 
 
 class VectorIn(nn.Module):

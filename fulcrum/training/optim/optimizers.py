@@ -502,7 +502,8 @@ class AdamW(NamedRule):
         if self.state_dtype != torch.float32:
             for narrow, wide in zip(stored, first + second, strict=True):
                 narrow.copy_(wide)
-        self.store.keep({name: self.parameters[name] for name in names}, at)
+        if self.store.dtype != torch.float32:
+            self.store.keep({name: self.parameters[name] for name in names}, at)
         if not watch or scale * self.lr == 0:
             return none
         held_by = [copies(self.parameters[name]) for name in names]
