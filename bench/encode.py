@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from fulcrum import phrase
-from fulcrum.networks.batch import Encoder
-from fulcrum.networks.cache import Cache, RowCache
+from fulcrum.files.array_store import ArrayStore
 from fulcrum.networks.network_hash import to_unit
+from fulcrum.networks.rows import Cache, Encoder, RowCache, widened
 from fulcrum.spec.run import System
 from fulcrum.training.build import assemble
 from fulcrum.training.feed import Feed
@@ -56,7 +56,7 @@ def reading(cache: RowCache, batch: int) -> float:
     order = np.random.default_rng(0).integers(0, len(cache), READ)
     begun = time.perf_counter()
     for first in range(0, READ, batch):
-        cache.rows(order[first : first + batch])
+        widened(cache.stored(order[first : first + batch]))
     return READ / (time.perf_counter() - begun)
 
 
@@ -120,10 +120,11 @@ def main() -> None:
 
         print(f"{'cached reads':<34}{'latents/s':>12}{'MB/s':>8}")
         for shape in ((32, options.size // 8, options.size // 8), (16, 32, 32), (32, 32, 32)):
-            made = np.memmap(root / "rows.bin", np.float32, "w+", shape=(4096, *shape))
-            made[:] = 1.0
-            made.flush()
-            rows = RowCache(np.memmap(root / "rows.bin", np.float32, "r", shape=(4096, *shape)))
+            chunk = {"rows": np.ones((256, *shape), np.float32)}
+            entry = ArrayStore(root).get(
+                "bench", {"shape": list(shape)}, range(16), lambda number, chunk=chunk: chunk
+            )
+            rows = RowCache(entry["rows"])
             reading(rows, 256)
             rate = max(reading(rows, 256) for _ in range(3))
             print(

@@ -30,8 +30,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,15 +41,15 @@ import torch
 from fulcrum.data.captions import Chooser
 from fulcrum.data.source import WorldSource
 from fulcrum.files.array_store import ArrayStore
+from fulcrum.files.prefetch import prefetched
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.networks.batch import Batch, Encoder
-from fulcrum.networks.cache import RowCache, TextCache
+from fulcrum.networks.rows import Batch, Encoder, RowCache, TextCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.training.build import assemble
 from fulcrum.training.dist.machine import moved
-from fulcrum.training.feed import AHEAD, Feed, FeedAhead, Ready, StagedBatch, Stretch
-from fulcrum.training.flow.flow import LogitNormalTime
+from fulcrum.training.feed import READ_AHEAD, Feed, HostBatch, Stretch
+from fulcrum.training.flow.fillers import LogitNormal
 from fulcrum.training.flow.noise import Draw, Draws
 from fulcrum.training.loop import all_stretches, gradients
 
@@ -83,8 +83,9 @@ class StoredEncoder(Encoder):
         self.latents, self.texts = latents, texts
 
 
-class StoredFeed:
-    """What `FeedAhead` asks of a feed, over such an encoder; landing is a wait for the bus."""
+class StoredFeed(Feed):
+    """A feed of one phase over such an encoder. Its device is none: the copy is a wait for the
+    bus."""
 
     def __init__(self, case: Case, root: Path, bus: float) -> None:
         source = WorldSource("train", "synthetic", 32, case.samples)
@@ -92,37 +93,27 @@ class StoredFeed:
         ends = np.cumsum(np.asarray(arrays["lengths"]), dtype=np.int64)
         texts = TextCache(arrays["tokens"], ends, np.zeros((1, case.width), np.float16))
         texts.longest = case.tokens[1]
-        encoder = StoredEncoder(source, RowCache(arrays["x0"]), texts)
-        draws = Draws(0, LogitNormalTime(0.0, 1.0), (1, 1, 1), 0.1)
-        teachers: Any = {} if case.teacher is None else {"dino": RowCache(arrays["teacher"])}
-        self.ready = Ready(None, encoder, draws, teachers)  # type: ignore[arg-type]
+        self.device = "meta"
+        self.encoder = StoredEncoder(source, RowCache(arrays["x0"]), texts)
+        self.draws = Draws(0, LogitNormal(uniform_share=0.0), (1, 1, 1), 0.1)
+        self.tokens = None if case.teacher is None else RowCache(arrays["teacher"])
         self.bus, self.bytes = bus, 0
 
     def is_ready(self, position: int) -> bool:
         return True
 
-    def staged(self, position: int, rows: int) -> StagedBatch:
-        """As `Feed.staged`, of one phase."""
-        batch = self.ready.encoder.stored_at(position, rows)
-        teacher = {
-            name: cache.stored(batch.ids.numpy()) for name, cache in self.ready.teachers.items()
-        }
-        return StagedBatch(
-            position,
-            self.ready,
-            batch._replace(teacher=teacher),
-            self.ready.draws.times(position, rows),
-        )
+    def read(self, position: int, rows: int) -> HostBatch:
+        batch = self.encoder.stored_at(position, rows)
+        if self.tokens is not None:
+            batch = batch._replace(teacher={"dino": self.tokens.stored(batch.ids.numpy())})
+        return HostBatch(position, batch, self.draws.times(position, rows), self.draws)
 
-    def landed(self, staged: StagedBatch) -> tuple[Batch, Draw]:
-        batch: Batch = moved(staged.batch, "cpu")
+    def to_device(self, read: HostBatch) -> tuple[Batch, Draw]:
+        batch: Batch = moved(read.batch, "cpu")
         tensors = [batch.x0, batch.text.emb, batch.text.mask, *batch.teacher.values()]
         self.bytes = sum(one.nbytes for one in tensors)
         time.sleep(self.bytes / self.bus)
-        return batch, Draw(staged.times, batch.x0, batch.ids, None, {})
-
-    def at(self, position: int, rows: int) -> tuple[Batch, Draw]:
-        return self.landed(self.staged(position, rows))
+        return batch, Draw(read.times, batch.x0, batch.ids, None, {})
 
 
 def written(case: Case, root: Path) -> dict[str, Any]:
@@ -168,35 +159,33 @@ def measured(case: Case, root: Path, options: argparse.Namespace) -> list[str]:
     begun = time.perf_counter()
     # every chunk is verified, and lies in the page cache
     for position in range(0, 4 * case.samples, rows):
-        feed.staged(position, rows)
-    with ThreadPoolExecutor(1) as pool:
-        ahead = FeedAhead(feed, stretches(rows), pool)  # type: ignore[arg-type]
-        places: dict[str, Iterator[Stretch]] = {"inside": stretches(rows), "ahead": stretches(rows)}
+        feed.read(position, rows)
+    with closing(feed.batches(stretches(rows))) as ahead:
 
-        def stepped(at: Callable[..., Any] | None, way: str) -> float:
+        def stepped(batches: Iterator[Any] | None, way: str) -> float:
             begun = 0.0
             # the first are not timed: batches of the way before are still made
-            for number in range(AHEAD + options.steps):
-                begun = time.perf_counter() if number == AHEAD else begun
+            for number in range(READ_AHEAD + options.steps):
+                begun = time.perf_counter() if number == READ_AHEAD else begun
                 core = time.thread_time()
-                batch = [] if at is None else [at(*next(places[way]))]
+                batch = [] if batches is None else [next(batches)]
                 in_line[way].append(time.thread_time() - core)
                 device_step(seconds, options.busy, batch)
             return (time.perf_counter() - begun) / options.steps
 
-        ways: dict[str, Callable[..., Any] | None] = {
+        ways: dict[str, Iterator[Any] | None] = {
             "device": None,
-            "inside": feed.at,
-            "ahead": ahead.at,
+            "inside": (feed.at(*stretch) for stretch in stretches(rows)),
+            "ahead": ahead,
         }
         spent: dict[str, list[float]] = {way: [] for way in ways}
         in_line: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(options.rounds):
-            for way, at in ways.items():
-                spent[way].append(stepped(at, way))
+            for way, batches in ways.items():
+                spent[way].append(stepped(batches, way))
     begun, core = time.perf_counter(), time.thread_time()
     for position in range(0, 8 * rows, rows):
-        feed.staged(position, rows)
+        feed.read(position, rows)
     wall, core = (time.perf_counter() - begun) / 8, (time.thread_time() - core) / 8
     copy = feed.bytes / feed.bus
     by_core = {
@@ -234,15 +223,17 @@ def on_a_cpu(phrase: str, root: Path, rounds: int) -> None:
     built = assemble(run, 0, System(threads=1), Feed(run, 0, root))
     gradients(built, 0)
     ratios = []
-    with ThreadPoolExecutor(1) as pool:
-        ways = {"inside": built.feed, "ahead": FeedAhead(built.feed, all_stretches(built, 0), pool)}
+    asked = all_stretches(built, 0)
+    read = prefetched(lambda stretch: built.feed.read(*stretch), asked, READ_AHEAD)
+    with closing(read):
+        ways = {"inside": None, "ahead": map(built.feed.to_device, read)}
         images = dict.fromkeys(ways, 0)
         for _ in range(rounds + 1):
             spent = {}
-            for way, feed in ways.items():
+            for way, batches in ways.items():
                 begun = time.perf_counter()
                 for _ in range(5):
-                    gradients(built, images[way], feed)
+                    gradients(built, images[way], batches)
                     images[way] += run.budget.batch
                 spent[way] = time.perf_counter() - begun
             ratios.append(spent["ahead"] / spent["inside"])

@@ -462,14 +462,6 @@ PROMISES = (
         "tests/train/test_average.py",
     ),
     PromiseMutant(
-        "a key of any number of parts is parsed",
-        "fulcrum/files/user_code.py",
-        "    if chain := _CHAIN.search(text):\n",
-        "    if chain := None:\n",
-        "tests/files/test_toml_text.py",
-        "Died MemoryError",
-    ),
-    PromiseMutant(
         "a plan has any number of seeds",
         "fulcrum/judge/design.py",
         "        if len(seeds) > MAX_SEEDS:\n",

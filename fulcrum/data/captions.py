@@ -1,8 +1,7 @@
 """Which caption a sample trains with: one style, or several mixed by weight, drawn anew whenever
 the sample is read.
 
-B readings; a reading is one image of the budget: the sample that stands there, and a number of its
-own
+B readings: `fulcrum.data.source.readings` numbers them
 """
 
 from dataclasses import dataclass, replace
@@ -75,12 +74,6 @@ class NamedChooser(Chooser):
     def _known(self) -> None:
         if not self.styles or len(set(self.styles)) < len(self.styles):
             raise ValueError(f"name one or more captions, each once; found {self.styles}")
-
-
-def readings(seed: int, position: int, rows: int) -> NDArray[np.uint64]:
-    """(B,) the numbers of the readings at image indices position ... position + rows - 1: another
-    epoch has others."""
-    return key("reading", seed, np.arange(position, position + rows, dtype=np.int64))
 
 
 def one_by_one(chooser: Any) -> list[Any]:

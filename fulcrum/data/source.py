@@ -25,8 +25,8 @@ from fulcrum.data.world.words import STYLES, captions
 from fulcrum.spec.keyed import Keys, bits, key, scramble, uniform
 
 # --------------------------------------------------------------------------------------------------
-# The global order of samples: a pure function of (count, seed, position), whatever processes read
-# it.
+# The global order of samples, and the numbers of their readings: pure functions of (count, seed,
+# position), whatever processes read them.
 #
 # Each epoch is a keyed permutation that is computed where it is asked for (a Feistel network with
 # cycle walking): no index of the samples is in memory, and a hundred million samples cost what a
@@ -94,6 +94,15 @@ def order(count: int, seed: int, position: int, rows: int) -> NDArray[np.int64]:
         parts.append(_block(count, seed, epoch, block)[first : first + end - position])
         position += len(parts[-1])
     return np.concatenate(parts)
+
+
+def readings(seed: int, position: int, rows: int) -> NDArray[np.uint64]:
+    """(B,) Return the numbers of the readings at image indices position ... position + rows - 1.
+
+    A reading is one image of the budget: the sample at that position, and a number that decides
+    its caption. Another epoch has other numbers.
+    """
+    return key("reading", seed, np.arange(position, position + rows, dtype=np.int64))
 
 
 def order_of(source: Any, seed: int, position: int, rows: int) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fulcrum.files.atomic import rename_folder, write_atomic
 from fulcrum.files.lock import locked
-from fulcrum.files.paths import Damaged, explained, open_regular, read_regular, remove
+from fulcrum.files.paths import Damaged, explained, open_regular, read_regular
 from fulcrum.files.sealed import (
     CHECK,
     SEAL,
@@ -82,8 +82,11 @@ class StoredArray:
         self._handles: dict[int, int] = {}  # by segment
         weakref.finalize(self, _close, self._handles)
         self._lock = Lock()  # one thread reads at a time: another might close its file
-        self.dtype, self._paths, self._hint = dtype, paths, hint
-        self._segments, self._digests = chunks["segment"], chunks["sha256"]
+        self.dtype = dtype
+        self._paths = paths
+        self._hint = hint
+        self._segments = chunks["segment"]
+        self._digests = chunks["sha256"]
         self._ends = np.cumsum(chunks["rows"])
         # from a row of the array to one of its file
         self._shifts = chunks["start"] - (self._ends - chunks["rows"])
@@ -118,29 +121,32 @@ class StoredArray:
         return rows
 
     def read(self, ids: Ids, rows: NDArray[Any]) -> None:
-        """Rows (B, ...) of ids (B,) into memory that somebody else has made."""
+        """Read rows (B, ...) of ids (B,) into memory of the caller."""
         if self._memory is not None and not self._left:
             rows[:] = self._memory[ids]
             return
-        ids = np.where(ids < 0, ids + len(self), ids)
-        if ids.size and not 0 <= ids.min() <= ids.max() < len(self):
+        count = self.shape[0]
+        ids = np.where(ids < 0, ids + count, ids)
+        if ids.size and not 0 <= ids.min() <= ids.max() < count:
             raise IndexError(
-                f"asked for rows {ids.min()} to {ids.max()} of an array that has {len(self)}"
+                f"asked for rows {ids.min()} to {ids.max()} of an array that has {count}"
             )
         if not rows.nbytes:
             return
         chunk = np.searchsorted(self._ends, ids, side="right")
         with self._lock:
-            self._verify(chunk)
+            if self._left:
+                self._verify(chunk)
             if self._memory is not None:
                 rows[:] = self._memory[ids]
                 return
-            segments, places = self._segments[chunk], ids + self._shifts[chunk]
+            segments = self._segments[chunk]
+            places = ids + self._shifts[chunk]
             for first, last in _runs(segments, places):
                 self._pread(int(segments[first]), int(places[first]), rows[first:last])
 
     def fill(self, rows: NDArray[Any], start: int) -> None:
-        """The rows from `start` on, as many as `rows` has room for."""
+        """Read the rows from `start` on, as many as `rows` has room for."""
         if self._memory is not None and not self._left:
             rows[:] = self._memory[start : start + len(rows)]
         else:
@@ -160,11 +166,11 @@ class StoredArray:
     def _verify(self, chunks: Ids) -> None:
         """Hash those of these chunks that nobody has read yet; those of a small array stay in
         memory."""
-        if not self._left:
-            return
         for chunk in np.unique(chunks[self._unread[chunks]]):
-            segment, end = int(self._segments[chunk]), int(self._ends[chunk])
-            begin, shift = int(self._ends[chunk - 1]) if chunk else 0, int(self._shifts[chunk])
+            segment = int(self._segments[chunk])
+            begin = int(self._ends[chunk - 1]) if chunk else 0
+            end = int(self._ends[chunk])
+            shift = int(self._shifts[chunk])
             step = max(1, PIECE // max(1, self._row))
             room = (
                 np.empty((min(step, end - begin), *self.shape[1:]), self.dtype)
@@ -190,7 +196,8 @@ class StoredArray:
     def _pread(self, segment: int, place: int, rows: NDArray[Any]) -> None:
         """Rows of a segment's file from `place` on, straight into `rows`, without the interpreter's
         lock."""
-        view, offset = rows.view(np.uint8).reshape(-1).data, place * self._row
+        view = rows.view(np.uint8).reshape(-1).data
+        offset = place * self._row
         try:
             handle = self._handle(segment)
             while view:
@@ -201,7 +208,8 @@ class StoredArray:
                         " opened",
                         self._hint,
                     )
-                view, offset = view[count:], offset + count
+                view = view[count:]
+                offset += count
         except OSError as error:
             raise Damaged(f"{self._paths[segment]} cannot be read: {error}", self._hint) from None
 
@@ -215,10 +223,8 @@ class StoredArray:
 
     def _require_size(self, segment: int, chunks: NDArray[np.void]) -> None:
         """The file reaches to the end of its last chunk."""
-        path, wanted = (
-            self._paths[segment],
-            int((chunks["start"] + chunks["rows"]).max(initial=0)) * self._row,
-        )
+        path = self._paths[segment]
+        wanted = int((chunks["start"] + chunks["rows"]).max(initial=0)) * self._row
         try:
             size = os.fstat(self._handle(segment)).st_size
         except OSError as error:  # no such file, or no plain one
@@ -264,8 +270,6 @@ class StoredRows(Frozen):
 
     dtype: Dtype
     shape: Annotated[tuple[Natural, ...], Field(min_length=1)]
-    #: in a header only of layout 1, where an array is one file and has one checksum
-    sha256: Sha256 | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -276,8 +280,8 @@ class EntryHeader(Frozen):
     facts: dict[str, Any]
     arrays: dict[Name, StoredRows]
     seal: str
-    layout: Literal[1, 2] = 1  # 1: made before there were chunks
-    chunks: Sha256 | None = None  # of the table
+    layout: Literal[2]
+    chunks: Sha256  # of the table
 
 
 class Region(StoredRows):
@@ -411,8 +415,6 @@ class UnfinishedEntry:
         rename_folder(self.folder, self.entry)
         for journal in journals:
             (self.entry / journal.name).unlink()
-        for former in (".parts", ".partial"):  # what an earlier version left of this entry
-            remove(self.entry.with_name(self.entry.name + former))
 
     def _region(self, name: str, rows: NDArray[Any]) -> Region:
         """Where rows will stand in this process's segment."""
@@ -637,22 +639,13 @@ def open_entry(folder: Path, facts: dict[str, Any]) -> dict[str, StoredArray]:
         if int(chunks["rows"].sum()) != about.shape[0]:
             raise Damaged(f"{folder / TABLE} and {HEADER} disagree about the rows of {name}", hint)
         segments = map(int, np.unique(chunks["segment"]))
-        paths = {
-            part: file_of(folder, name, part) if header.layout == 2 else folder / f"{name}.bin"
-            for part in segments
-        }
+        paths = {segment: file_of(folder, name, segment) for segment in segments}
         arrays[name] = StoredArray(np.dtype(about.dtype), about.shape[1:], chunks, paths, hint)
     return arrays
 
 
 def _table(folder: Path, header: EntryHeader, hint: str) -> NDArray[np.void]:
-    """Where the chunks lie; in layout 1 each array is a single one."""
-    if header.layout == 1:
-        abouts = [about for _, about in sorted(header.arrays.items())]
-        digests = [list(bytes.fromhex(about.sha256 or "00" * 32)) for about in abouts]
-        return np.array(
-            [(at, 0, 0, abouts[at].shape[0], digest) for at, digest in enumerate(digests)], CHUNK
-        )
+    """Where the chunks lie."""
     try:
         data = read_regular(folder / TABLE)
         table = np.frombuffer(data, CHUNK)

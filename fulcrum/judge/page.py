@@ -80,9 +80,8 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, tables.Table]] = ())
             "",
         ]
         lines += [
-            f"- {code(change.path)}: {code(schema.literal(change.before))} →"
-            f" {code(schema.literal(change.after))}"
-            for change in arm.diff
+            f"- {code(path)}: {code(before)} → {code(after)}"
+            for path, before, after in schema.changed_settings(arm)
         ]
         lines += [f"- costs {escaped(sentences.cost(arm))}"] if sentences.cost(arm) else []
         lines += [f"- {escaped(sentences.parts(arm))}"] if sentences.parts(arm) else []
@@ -118,16 +117,16 @@ def table_rows(sheet: tables.Table) -> list[str]:
 def escaped(text: str) -> str:
     """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come
     from it. An underscore inside a word is no markup."""
-    return re.sub(
-        r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
-        r"\\\g<0>",
-        inert(" ".join(text.split())),
-    )
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = inert(line)
+    return re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", line)
 
 
 def code(text: str) -> str:
     """A code span whose fence is longer than any run of backticks inside."""
-    flat = inert(" ".join(text.split())).replace("|", "\\|")
+    line = " ".join(text.split())
+    flat = (line if line.isprintable() else inert(line)).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
     return f"{fence}{flat}{fence}" if len(fence) == 1 else f"{fence} {flat} {fence}"
 

@@ -107,6 +107,17 @@ def literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+def changed_settings(arm: "ArmResult") -> list[tuple[str, str, str]]:
+    """Path, former and present value of every setting in which an arm differs from its baseline."""
+    return [(one.path, literal(one.before), literal(one.after)) for one in arm.diff]
+
+
+def card_rows(metric: "ShownMetric") -> list[tuple[str, str]]:
+    """Name and value of the facts of a metric's card."""
+    shown = {name: fact for name, fact in metric.card.items() if name not in ("floors", "ceiling")}
+    return [(name, literal(fact)) for name, fact in shown.items()]
+
+
 # --------------------------------------------------------------------------------------------------
 # What a study finds: one record for each kind of finding, filled by the statistics and shown by the
 # page as it is.

@@ -239,4 +239,5 @@ def _csv(value: object) -> object:
     """A text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
     if not isinstance(value, str):
         return value
-    return inert("'" + value if value[:1] in "=+-@\t\r" and value else value)
+    safe = "'" + value if value[:1] in "=+-@\t\r" and value else value
+    return safe if safe.isprintable() else inert(safe)

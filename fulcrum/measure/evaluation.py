@@ -47,16 +47,16 @@ from fulcrum.measure.metrics.means import (
     score,
 )
 from fulcrum.measure.reference import References, reference_key
-from fulcrum.networks.batch import Batch, Encoder
-from fulcrum.networks.cache import Cache
+from fulcrum.networks.rows import Batch, Cache, Encoder
 from fulcrum.networks.text import misread
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import tree
 from fulcrum.spec.run import Device, RunSpec, System
+from fulcrum.spec.slots import DataContext
 from fulcrum.spec.stage import phases
 from fulcrum.training.average import codec_part, fill
-from fulcrum.training.build import Context, build
+from fulcrum.training.build import build
 from fulcrum.training.checkpoint import weights_hash
 from fulcrum.training.dist.collectives import total
 from fulcrum.training.dist.machine import moved
@@ -65,7 +65,7 @@ from fulcrum.training.dist.shard import bf16_products
 from fulcrum.training.feed import stored
 from fulcrum.training.flow.fillers import CFG, UniformTime
 from fulcrum.training.flow.noise import Draw, Draws
-from fulcrum.training.model.fast_drawing import FrozenRunner
+from fulcrum.training.model.fast_drawing import freeze_blocks
 from fulcrum.training.painter import BATCH, Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.start_weights import trained_weights
@@ -312,7 +312,7 @@ class Prompts(NamedTuple):
 def _source(run: RunSpec, split: str, count: int) -> Any:
     """Another split of the run's own world, real and truly captioned, whatever the run trains
     on."""
-    return run.data.source.held_out(split, count).build(Context(run, 0, System()))
+    return run.data.source.held_out(split, count).build(DataContext(run))
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:
@@ -479,7 +479,7 @@ class Held:
         side = self.run.data.size // self.run.encode.codec.stride
         return Draws(
             seed=SEED,
-            time=UniformTime().build(None),
+            time=UniformTime(),
             shape=(self.run.encode.codec.channels, side, side),
             drop_text=0.0,
             noise_scale=self.run.flow.noise_scale,
@@ -514,7 +514,7 @@ class Held:
         waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
         step = build(self.run, 0, waiting)
         if system.device == "cpu":
-            step.backbone.run_block = FrozenRunner()
+            freeze_blocks(step.backbone)
         return step
 
     @torch.no_grad()

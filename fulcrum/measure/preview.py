@@ -31,7 +31,7 @@ from fulcrum.training.painter import KnownPrompts, Painter
 from fulcrum.training.pictures import save_sheet
 from fulcrum.training.run_folder import RunEvents, RunFolder
 from fulcrum.training.session import Order, perform
-from fulcrum.training.trackers import RunLabels, Watchers, together, tracking
+from fulcrum.training.trackers import RunLabels, Trackers, Watchers, together
 from fulcrum.training.trained_run import shared_sheet
 
 # --------------------------------------------------------------------------------------------------
@@ -401,9 +401,9 @@ def train_run(
     `kept`: points of the training at which its weights are kept to be drawn with; `timeout`:
     seconds that a process waits for another."""
     require_seed(order.seed)
-    trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
-    watchers = together(previewing(plan), keeping(kept), sessions, trackers)
-    with start(order.system.device, timeout) as ranks:
+    trackers = Trackers(track, RunLabels("runs", order.phrase, order.seed))
+    watchers = together(previewing(plan), keeping(kept), sessions, trackers.watch)
+    with start(order.system.device, timeout) as ranks, trackers:
         require_agreement(
             ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept}
         )

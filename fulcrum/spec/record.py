@@ -93,17 +93,25 @@ class Change(NamedTuple):
     after: Any
 
 
+def undefined(filler: object, method: str) -> BadInput:
+    """Make the error for a filler that lacks a method of its slot."""
+    return BadInput(f"{type(filler).__name__} defines no `{method}`", "see docs/write-a-lever.md")
+
+
 class Builds(Generic[Part_co]):
     """What every seam asks of its fillers, and of which type the part is that they make."""
 
     def build(self, ctx: Any) -> Part_co:
-        """Make the working part. Every filler that is put into a run defines it; torch code is
-        imported in here."""
-        raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
+        """Make the working part. Import torch code in here.
+
+        A filler that computes by itself is the part: `build` returns the filler, or a copy that
+        knows facts of the run.
+        """
+        raise undefined(self, "build")
 
 
 class Filler(Record):
-    """What fills a seam: plain settings here, torch code only when `build` is called."""
+    """What fills a seam: plain settings, and mathematics that imports no torch with the file."""
 
     kind: ClassVar[str] = ""
 

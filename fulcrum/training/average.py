@@ -1,7 +1,6 @@
 """Averages of the weights, and the weights that pictures are drawn with."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,19 +16,8 @@ from fulcrum.training.step import Step
 # Averages of the weights: none, or an exponential moving average in fp32.
 
 
-class Average(Protocol):
-    """Which weights pictures are drawn with."""
-
-    def start(self, model: nn.Module) -> None: ...
-
-    def update(self, model: nn.Module) -> None: ...
-    def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
-    def state(self) -> dict[str, Tensor]: ...
-    def load(self, state: Mapping[str, Tensor]) -> None: ...
-
-
-class LastWeights:
-    """No average: the model draws with the weights it has."""
+class Average:
+    """The weights that pictures are drawn with. Without an average they are the model's own."""
 
     def start(self, model: nn.Module) -> None:
         pass
@@ -48,7 +36,7 @@ class LastWeights:
             raise ValueError("this run keeps no average, but the checkpoint holds one")
 
 
-class MovingAverage:
+class MovingAverage(Average):
     """m <- decay m + (1 - decay) w, every few steps; begins as the first weights it sees."""
 
     def __init__(self, decay: float, every: int) -> None:

@@ -21,12 +21,14 @@ from fulcrum.training.dist.machine import give_back_gathered, keep_freed_memory
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import DTYPES, bf16_products
 from fulcrum.training.feed import Feed
-from fulcrum.training.model.layers import OpDtypes, draw, emulate_bf16, initialise, roles, starts
+from fulcrum.training.model.parameters import draw, initialise, roles, starts
 from fulcrum.training.model.passes import Passes
 from fulcrum.training.model.transformer import (
     Backbone,
+    OpDtypes,
     compile_backbone,
     compile_blocks,
+    emulate_bf16,
     recompute_blocks,
 )
 from fulcrum.training.optim.optimizers import Rule

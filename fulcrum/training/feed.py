@@ -1,11 +1,19 @@
-"""The feed: batch and draw of any stretch of a run, prefetched by a thread."""
+"""The feed: batch and draw of any stretch of a run, as a pure function of the position.
+
+    position ──► Feed.read ──► stored rows and times, on the host
+                                   └──► Feed.to_device ──► Batch, Draw
+
+`Feed.at` does both where it is called. `Feed.batches` does both for stretches in their order, and
+on a device other than the CPU a thread reads ahead.
+
+B images of a stretch
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby
 from math import isqrt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,26 +22,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fulcrum.data.captions import Chooser
 from fulcrum.data.mix import one_shaped
 from fulcrum.data.source import Ids, Source
-from fulcrum.networks.batch import Batch, Encoder
-from fulcrum.networks.cache import Cache, Job, RowCache, ShapedCache
+from fulcrum.files.prefetch import prefetched
 from fulcrum.networks.codec import IdentityCodec
 from fulcrum.networks.network_hash import on_this_gpu
 from fulcrum.networks.protocols import Codec, TextEncoder
+from fulcrum.networks.rows import Batch, Cache, Encoder, Job, RowCache, ShapedCache
 from fulcrum.networks.teacher import OnGrid
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.slots import Normal
+from fulcrum.spec.slots import DataContext, Need, Normal
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow.noise import Draw, DrawPlace, Draws
 
-# --------------------------------------------------------------------------------------------------
-# The feed: batch and draw of any stretch of a run, as a pure function of the position.
-
-
 FAR_CHUNKS = 2  # of what is encoded that a device other than the CPU has at a time
+READ_AHEAD = 2  # stretches: one that is being read while one is ready
+Stretch = tuple[int, int]  # the first image, and how many
 
 
 class Ready(NamedTuple):
@@ -45,14 +52,13 @@ class Ready(NamedTuple):
     teachers: dict[str, RowCache | ShapedCache]  # by name; made when first read
 
 
-class StagedBatch(NamedTuple):
-    """The host's part of one stretch: what is read, in stored dtypes and where a GPU can copy it
-    from, and the times."""
+class HostBatch(NamedTuple):
+    """The host's part of one stretch."""
 
     position: int
-    ready: Ready
-    batch: Batch
+    batch: Batch  # in stored dtypes
     times: Tensor  # (B,)
+    draws: Draws  # what the device draws by
 
 
 class Feed:
@@ -64,7 +70,11 @@ class Feed:
         say: Callable[[str], None] | None = None,
         device: str = "cpu",
     ) -> None:
-        self.run, self.seed, self.root, self.cache, self.say = run, seed, cache, Cache(cache), say
+        self.run = run
+        self.seed = seed
+        self.root = cache
+        self.cache = Cache(cache)
+        self.say = say
         self.device = device  # where batches are handed over, and the networks compute
         self.compiled = False  # is noise made there by compiled code?
         self.phases = phases(run)
@@ -77,27 +87,52 @@ class Feed:
         self.encoding = False
 
     def at(self, position: int, rows: int | None = None) -> tuple[Batch, Draw]:
-        """Batch and draw of the images position … position + rows - 1."""
-        return self.landed(self.staged(position, rows or self.run.budget.batch))
+        """Return batch and draw of the images position ... position + rows - 1."""
+        return self.to_device(self.read(position, rows or self.run.budget.batch))
 
-    def staged(self, position: int, rows: int) -> StagedBatch:
-        """The part of it that can be done ahead, beside a step: no operation of the device is in
-        it."""
-        ready, pinned = self._phase(position), self.device == "cuda"
+    def batches(self, stretches: Iterable[Stretch]) -> Generator[tuple[Batch, Draw], None, None]:
+        """Yield batch and draw of each stretch, in order. Close the generator to end its thread.
+
+        On a CPU nothing is read ahead: a thread would take its time from the step
+        (docs/decisions/0059). On another device a thread reads the next stretches while a step
+        runs. What must be encoded or opened first, at the beginning of a phase for example, is made
+        by the caller's thread, where Ctrl-C ends it.
+        """
+        if torch.device(self.device).type == "cpu":
+            for stretch in stretches:
+                yield self.at(*stretch)
+            return
+        for is_ready, group in groupby(stretches, lambda stretch: self.is_ready(stretch[0])):
+            if not is_ready:
+                for stretch in group:
+                    yield self.at(*stretch)
+                continue
+            # the thread takes this process's GPU: it would pin memory by way of the first one
+            settings = {"thread_name_prefix": "feed", **on_this_gpu()}
+            read = prefetched(lambda stretch: self.read(*stretch), group, READ_AHEAD, **settings)
+            with closing(read):
+                yield from map(self.to_device, read)
+
+    def read(self, position: int, rows: int) -> HostBatch:
+        """Do the host's part of `at`, which a thread can do beside a step: read rows in stored
+        dtypes, pinned for a GPU, and make the times. No operation of the device is in it."""
+        ready = self._phase(position)
+        pinned = self.device == "cuda"
         batch = ready.encoder.stored_at(position, rows, pinned)
         ids = batch.ids.numpy()
         teacher = {
             name: self._tokens(ready, name).stored(ids, pinned)
             for name in self._teachers(ready.run, position)
         }
-        times = _shaped(ready, batch).times(position, rows)
-        return StagedBatch(position, ready, batch._replace(teacher=teacher), times)
+        draws = draws_for(ready, batch)
+        times = draws.times(position, rows)
+        return HostBatch(position, batch._replace(teacher=teacher), times, draws)
 
-    def landed(self, staged: StagedBatch) -> tuple[Batch, Draw]:
-        """The rest of it, on the device: widened there, and all noise made there."""
-        batch, times = moved((staged.batch, staged.times), self.device)
-        draws, place = _shaped(staged.ready, batch), DrawPlace(self.device, self.compiled)
-        return batch.widened(), draws.at(staged.position, len(times), place, times)
+    def to_device(self, read: HostBatch) -> tuple[Batch, Draw]:
+        """Do the device's part: copy what was read, widen it there, and make all noise there."""
+        batch, times = moved((read.batch, read.times), self.device)
+        place = DrawPlace(self.device, self.compiled)
+        return batch.widened(), read.draws.at(read.position, len(times), place, times)
 
     def is_ready(self, position: int) -> bool:
         """Is all encoded and open that this image's batch is read from? What is not is made when it
@@ -126,12 +161,9 @@ class Feed:
 
     def weights(self, position: int) -> dict[str, float]:
         """Which terms are on at this position, and how much each counts."""
-        run = next(
-            (phase.run for phase in self.phases if position < phase.end), self.phases[-1].run
-        )
-        weights = {
-            term.name: term.weight_at(position / self.run.budget.images) for term in run.terms
-        }
+        run = self.phases[self._number(position)].run
+        progress = position / self.run.budget.images
+        weights = {term.name: term.weight_at(progress) for term in run.terms}
         return {name: weight for name, weight in weights.items() if weight}
 
     def prompts_at(self, position: int, rows: int) -> list[str]:
@@ -141,9 +173,7 @@ class Feed:
     def sight(self, rows: int) -> tuple[int, list[str]]:
         """How many pictures the first phase has, and the captions of a few; nothing is encoded for
         it."""
-        run = self.phases[0].run
-        ctx = _Sized(run, self.cache, self.say)
-        source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
+        source, chooser = self._data(self.phases[0].run)
         return len(source), source.prompts(chooser, np.arange(min(rows, len(source))))
 
     def teachers(self) -> dict[str, OnGrid]:
@@ -183,8 +213,8 @@ class Feed:
         filled beforehand."""
         jobs: dict[str, Job] = {}
         for phase in self.phases:
-            run, ctx = phase.run, _Sized(phase.run, self.cache, self.say)
-            source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
+            run = phase.run
+            source, chooser = self._data(run)
             parts = one_shaped(source)  # pictures of several shapes: an entry for each
             entries = [
                 *(self.cache.latents_job(part, stored(run, self.codec())) for part in parts),
@@ -268,16 +298,27 @@ class Feed:
             (i for i, phase in enumerate(self.phases) if position < phase.end), len(self.phases) - 1
         )
 
+    def _data(self, run: RunSpec) -> tuple[Source, Chooser]:
+        context = DataContext(run, self.cache, self.say)
+        return run.data.source.build(context), run.data.caption.build(context)
+
     def _prepare(self, phase: Phase) -> Ready:
         run = phase.run
-        ctx = _Sized(run, self.cache, self.say)
-        source, chooser = run.data.source.build(ctx), run.data.caption.build(ctx)
-        codec, text, geometry = stored(run, self.codec()), self.text(), run.model.condition.geometry
-        encoder = Encoder(source, chooser, self.seed, codec, text, self.cache, self.say, geometry)
+        source, chooser = self._data(run)
+        encoder = Encoder(
+            source,
+            chooser,
+            self.seed,
+            stored(run, self.codec()),
+            self.text(),
+            self.cache,
+            self.say,
+            run.model.condition.geometry,
+        )
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=self.seed,
-            time=run.flow.time.build(ctx),
+            time=run.flow.time.build(DataContext(run, self.cache, self.say)),
             shape=(run.encode.codec.channels, side, side),
             drop_text=run.flow.drop_text,
             noise_scale=run.flow.noise_scale,
@@ -292,14 +333,8 @@ def stored(run: RunSpec, codec: Codec) -> Codec:
     return IdentityCodec() if run.encode.codec.trained else codec
 
 
-class _Sized(NamedTuple):
-    run: RunSpec
-    cache: Cache  # a filtered source keeps its scores there
-    say: Callable[[str], None] | None
-
-
-def _shaped(ready: Ready, batch: Batch) -> Draws:
-    """How draws are made for a batch of this shape."""
+def draws_for(ready: Ready, batch: Batch) -> Draws:
+    """Return how draws are made for a batch of this shape."""
     codec = ready.run.encode.codec
     pixels = codec.stride if codec.trained else 1  # of a cell, in what the batch holds
     height, width = (side // pixels for side in batch.x0.shape[-2:])
@@ -310,83 +345,19 @@ def _shaped(ready: Ready, batch: Batch) -> Draws:
     )
 
 
-def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Random numbers that the run's fillers declare beyond time, noise and dropped captions; for
-    latents of rows and columns `cells`, else square ones."""
+def needs(run: RunSpec, cells: tuple[int, int] | None = None) -> dict[str, Need]:
+    """Return the random numbers that the run's fillers declare beyond time, noise and dropped
+    captions, for latents of rows and columns `cells`. None: square ones."""
     side = run.data.size // run.encode.codec.stride
     height, width = cells or (side, side)
-    draws: dict[str, Any] = run.model.route.draws(
-        (height // run.model.patch, width // run.model.patch)
-    )
-    for owner, filler in [("codec", run.encode.codec), *((term.name, term) for term in run.terms)]:
-        for name, need in getattr(filler, "draws", dict)().items():
+    patch = run.model.patch
+    draws = dict(run.model.route.draws((height // patch, width // patch)))
+    declared = [("codec", run.encode.codec.draws())]
+    declared += [(term.name, term.draws()) for term in run.terms]
+    for owner, own in declared:
+        for name, need in own.items():
             latent = isinstance(need, Normal) and not need.shape
             draws[f"{owner}/{name}"] = (
                 Normal((run.encode.codec.channels, height, width)) if latent else need
             )
     return draws
-
-
-# --------------------------------------------------------------------------------------------------
-# A feed that keeps ahead of the loop: while a step runs, a thread reads the next two stretches.
-#
-# Batches and draws are pure functions of the position, so what is made ahead is what the loop would
-# have made itself. The thread does the host's part only (`Feed.staged`): it reads into pinned
-# memory and touches no device. On a CPU nothing is made ahead: there the thread would take its time
-# from the step (docs/decisions/0059).
-
-
-AHEAD = 2  # stretches: one that is being read while one lies ready
-Stretch = tuple[int, int]  # the first image, and how many
-
-
-class FeedAhead:
-    """`at` of these stretches, in their order.
-
-    No more than AHEAD of them are held: the next one is begun when one is taken. What must be
-    encoded or opened first, at the beginning of a phase say, is made by the loop itself, where
-    Ctrl-C ends it. An error of the thread is raised, as itself, where its stretch is asked for.
-    """
-
-    def __init__(self, feed: Feed, stretches: Iterable[Stretch], pool: ThreadPoolExecutor) -> None:
-        self.feed, self.pool = feed, pool
-        self.coming = iter(stretches)
-        # None: the loop must make it
-        self.begun: deque[tuple[Stretch, Future[StagedBatch] | None]] = deque()
-
-    def at(self, position: int, rows: int) -> tuple[Batch, Draw]:
-        self._begin()
-        stretch, staged = self.begun.popleft() if self.begun else (None, None)
-        if stretch != (position, rows):
-            raise ValueError(
-                f"the feed was told that {stretch} comes next, and was asked for {(position, rows)}"
-            )
-        pair = self.feed.at(position, rows) if staged is None else self.feed.landed(staged.result())
-        self._begin()
-        return pair
-
-    def _begin(self) -> None:
-        """Begin what may be begun; behind a stretch that the loop must make nothing is."""
-        while len(self.begun) < AHEAD and not (self.begun and self.begun[-1][1] is None):
-            stretch = next(self.coming, None)
-            if stretch is None:
-                return
-            ready = self.feed.is_ready(stretch[0])
-            self.begun.append(
-                (stretch, self.pool.submit(self.feed.staged, *stretch) if ready else None)
-            )
-
-
-@contextmanager
-def feeding(feed: Feed, stretches: Iterable[Stretch]) -> Iterator[Feed | FeedAhead]:
-    """The feed itself on a CPU, elsewhere one that keeps ahead; its thread ends with the block,
-    however that ends."""
-    if torch.device(feed.device).type == "cpu":
-        yield feed
-        return
-    # else it would pin its memory by way of the first GPU
-    pool = ThreadPoolExecutor(1, "feed", **on_this_gpu())
-    try:
-        yield FeedAhead(feed, stretches, pool)
-    finally:
-        pool.shutdown(cancel_futures=True)

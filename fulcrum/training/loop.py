@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import reduce
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.networks.batch import Batch
+from fulcrum.networks.rows import Batch
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.phrase import described, home
 from fulcrum.spec.run import RunSpec
@@ -20,7 +20,6 @@ from fulcrum.training.build import WATCH_EVERY, Built
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import all_finite, average_gradients, clip, means, total
 from fulcrum.training.dist.shard import held_gathered, sum_gradients
-from fulcrum.training.feed import Feed, FeedAhead, feeding
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Losses
 from fulcrum.training.optim.optimizers import keep_gradients
@@ -50,10 +49,10 @@ def train(
     """Train from `state` to the end of the budget, or until `stop` says so."""
     run, step, optimizer = built.run, built.step, built.optimizer
     clock, clipped_apart = StepClock(run), step.clipped_apart()
-    with feeding(built.feed, all_stretches(built, state.images)) as feed:
+    with closing(built.feed.batches(all_stretches(built, state.images))) as batches:
         while state.images < run.budget.images and not stop():
             begun = time.perf_counter()
-            losses = gradients(built, state.images, feed)
+            losses = gradients(built, state.images, batches)
             if built.gradient_dtype != torch.float32:
                 keep_gradients(step.parameters(), built.gradient_dtype)
             clipped = clip_gradients(clipped_apart, run.optim.clip)
@@ -114,18 +113,22 @@ def all_stretches(built: Built, images: int) -> Iterator[tuple[int, int]]:
         yield from stretches(built, at)
 
 
-def gradients(built: Built, images: int, feed: Feed | FeedAhead | None = None) -> Losses:
+def gradients(
+    built: Built, images: int, batches: Iterator[tuple[Batch, Draw]] | None = None
+) -> Losses:
     """Run forward and backward on the batch at `images`. Parts and processes add up to the mean
-    over the whole batch."""
-    parts, feed = stretches(built, images), feed or built.feed
-    count, many = sum(rows for _, rows in parts), built.ranks.size > 1
+    over the whole batch. `batches` yields those of the parts; None: the feed makes them."""
+    parts = stretches(built, images)
+    batches = batches or (built.feed.at(*part) for part in parts)
+    count = sum(rows for _, rows in parts)
+    many = built.ranks.size > 1
     weights = built.feed.weights(images)
     summed: Losses | None = None
     if built.step.stem is not None:
         built.step.refresh()
     with held_gathered(built.step, built.ranks) if many else nullcontext():
         for stretch in parts:
-            batch, draw = feed.at(*stretch)
+            batch, draw = next(batches)
             if many:
                 sum_gradients(built.step, stretch == parts[-1])
             losses = forward(built, batch, draw, weights, images)

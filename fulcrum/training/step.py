@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fulcrum.networks.batch import Batch
+from fulcrum.networks.rows import Batch
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.slots import PredictFiller
 from fulcrum.training.dist.collectives import is_sharded
-from fulcrum.training.flow import flow as path
-from fulcrum.training.flow.flow import Predict
+from fulcrum.training.flow.fillers import mix
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Coded, Losses, View, weigh
-from fulcrum.training.model.layers import Tokens, narrowed
 from fulcrum.training.model.passes import Passes
-from fulcrum.training.model.transformer import Backbone, Out
+from fulcrum.training.model.transformer import Backbone, Out, Tokens, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # The first blocks of a denoiser with weights that get no gradient: what a codec is trained through.
@@ -60,7 +59,7 @@ class Step(nn.Module):
     def __init__(
         self,
         backbone: Backbone,
-        predict: Predict,
+        predict: PredictFiller,
         terms: Mapping[str, nn.Module],
         weights: Mapping[str, float],
         lanes: int = 1,  # threads that take passes of a batch side by side
@@ -77,6 +76,11 @@ class Step(nn.Module):
             tuple(sorted({layer for term in terms.values() for layer in getattr(term, kind, ())}))
             for kind in ("taps", "frozen_taps")
         )
+        if lost := [i for i in (*self.taps, *self.frozen_taps) if not 0 <= i < backbone.depth]:
+            raise BadInput(
+                f"no block to tap at {lost}: this model has blocks 0 to {backbone.depth - 1}",
+                "name other blocks in `taps` or `frozen_taps` of the term",
+            )
 
     def forward(
         self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None
@@ -130,8 +134,8 @@ class Step(nn.Module):
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
         batch, coded = self.encoded(batch, draw)
-        x_t = path.mix(batch.x0, draw.eps, draw.t)
-        text = batch.text.with_dropped(draw.drop_text)
+        x_t = mix(batch.x0, draw.eps, draw.t)
+        text = batch.text.with_dropped(draw.drop_text, batch.empty_text)
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
         target = self.predict.to_v(self.predict.ideal(batch.x0, draw.eps, draw.t), x_t, draw.t)
@@ -150,12 +154,14 @@ class Step(nn.Module):
         self, model: Passes, x_t: Tensor, batch: Batch, draw: Draw, taps: tuple[int, ...]
     ) -> Out:
         """What the denoiser, or its frozen stem, makes of a noised latent."""
-        seen, text = (
-            self.predict.inputs(x_t, draw.t),
-            (batch.text.emb, batch.text.mask, batch.text.most),
-        )
         return model(
-            seen, draw.t, text, draw.keep, taps, size=batch.geometry, drop_path=draw.drop_path
+            self.predict.inputs(x_t, draw.t),
+            draw.t,
+            batch.text,
+            draw.keep,
+            taps,
+            size=batch.geometry,
+            drop_path=draw.drop_path,
         )
 
     def as_terms_see(self, view: View) -> View:
@@ -191,5 +197,5 @@ class Step(nn.Module):
                 " `frozen_taps`"
             )
         return self.through(
-            self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
+            self.stem, mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
         ).taps

@@ -31,7 +31,7 @@ from fulcrum.training.dist.collectives import (
 from fulcrum.training.dist.matrix_owners import Owners
 from fulcrum.training.dist.ranks import Ranks, start
 from fulcrum.training.dist.shard import GatherParts, SumParts, held_gathered, prepare, sum_gradients
-from fulcrum.training.model.layers import roles
+from fulcrum.training.model.parameters import roles
 from fulcrum.training.model.transformer import Backbone, compile_blocks, recompute_blocks
 from fulcrum.training.optim import muon as muon_room
 from fulcrum.training.optim.muon import Muon, orthogonalise, undealt

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fulcrum.files.paths import Damaged
-from fulcrum.networks.cache import CHUNK, Cache, Job
+from fulcrum.networks.rows import CHUNK, Cache, Job
 
 COUNT = 3 * CHUNK + 7
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-from fulcrum.data.captions import Chooser, drawn_prompts, readings
+from fulcrum.data.captions import Chooser, drawn_prompts
 from fulcrum.data.mix import MixSource
-from fulcrum.data.source import WorldSource, order_of
-from fulcrum.networks.batch import Encoder
-from fulcrum.networks.cache import Cache, TextCache
+from fulcrum.data.source import WorldSource, order_of, readings
+from fulcrum.files.array_store import ArrayStore
 from fulcrum.networks.codec import IdentityCodec
+from fulcrum.networks.rows import Cache, Encoder, TextCache
 from fulcrum.networks.text import load_text
 
 SOURCE = WorldSource("validation", "real", 32, 40)
@@ -128,14 +128,12 @@ def test_several_wordings_are_encoded_once_each_and_all_are_read(source, tmp_pat
     )
 
 
-def test_samples_with_one_wording_each_need_no_index_of_wordings():
+def test_samples_with_one_wording_each_need_no_index_of_wordings(tmp_path):
     """16 bytes of every sample in every process; what is read is the same, also where samples were
     chosen."""
-    ends, tokens, empty = (
-        np.array([2, 3, 6]),
-        np.arange(12, dtype=np.float16).reshape(6, 2),
-        np.zeros((1, 2), np.float16),
-    )
+    rows = np.arange(12, dtype=np.float16).reshape(6, 2)
+    tokens = ArrayStore(tmp_path).get("t", {}, [0], lambda number: {"tokens": rows})["tokens"]
+    ends, empty = np.array([2, 3, 6]), np.zeros((1, 2), np.float16)
     plain, counted = (
         TextCache(tokens, ends, empty, counts) for counts in (None, np.ones(3, np.int32))
     )

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fulcrum.networks.batch import Batch
 from fulcrum.networks.codec import TunedCodec
+from fulcrum.networks.rows import Batch
 from fulcrum.spec.slots import Normal
 from fulcrum.training.feed import needs
 from fulcrum.training.flow.noise import Draw, Draws
@@ -15,7 +15,11 @@ from fulcrum.training.loss.terms import Coded, Losses, View
 
 def view(coded, teacher=None):
     batch = Batch(
-        x0=torch.zeros(2, 1, 2, 2), text=None, teacher={"world": teacher}, ids=torch.arange(2)
+        x0=torch.zeros(2, 1, 2, 2),
+        text=None,
+        teacher={"world": teacher},
+        ids=torch.arange(2),
+        empty_text=None,
     )
     draw = Draw(
         t=torch.zeros(2),

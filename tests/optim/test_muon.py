@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from fulcrum.training.model.layers import Cast
+from fulcrum.training.model.transformer import Cast
 from fulcrum.training.optim import muon as orthogonal
 from fulcrum.training.optim.muon import A, B, C, Muon, newton_schulz, orthogonalise
 from fulcrum.training.optim.optimizers import AdamW, Joint, stalled_share

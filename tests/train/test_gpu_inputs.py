@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.distributed.utils import _to_kwargs
 
-from fulcrum.networks.batch import Batch
+from fulcrum.networks.rows import Batch
 from fulcrum.training.feed import Feed
 from fulcrum.training.flow.noise import Draw
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.networks.cache import RowCache
+from fulcrum.networks.rows import RowCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.training.build import assemble, build

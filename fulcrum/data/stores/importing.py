@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -29,6 +28,7 @@ from fulcrum.data.readers.pictures import (
 from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.stores.picture_store import (
     FORMAT,
+    LEDGER,
     SHARDS,
     Prepared,
     ShardWriter,
@@ -39,8 +39,9 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.lock import locked
 from fulcrum.files.paths import explained
+from fulcrum.files.prefetch import prefetched
 from fulcrum.files.sealed import read_json
-from fulcrum.spec.errors import BadInput, shown
+from fulcrum.spec.errors import BadInput, RunFailed, shown
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
@@ -89,6 +90,14 @@ class Ledger:
         self.book("kept", "", (), bucket)
         self.before = self.before or Counter()
         self.before.update(changes)
+
+    def write(self, folder: Path, kept: int) -> dict[str, Any]:
+        """Write the sums, which must come out for so many samples, and return them."""
+        sums = self.plain()
+        if wrong := faults(sums, kept):
+            raise RunFailed(wrong[0], "this should not happen: please report it")
+        write_atomic(folder / LEDGER, json.dumps(sums, indent=1))
+        return sums
 
     def plain(self) -> dict[str, Any]:
         kept = self.outcomes["kept"]
@@ -446,19 +455,14 @@ class Import:
 
     def _prepared(self, stream: Iterator[Given]) -> Iterator[Prepared]:
         """In the order of the source, decoded ahead on all cores."""
-        with ThreadPoolExecutor(cores()) as pool:
-            waiting: deque[Future[Prepared]] = deque()
-            try:
-                for given in map(_printable, stream):
-                    self.taken += 1
-                    waiting.append(pool.submit(prepare, given, self.options))
-                    if len(waiting) >= AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for one in waiting:
-                    one.cancel()
+        return prefetched(
+            lambda given: prepare(given, self.options), self._taken(stream), AHEAD, cores()
+        )
+
+    def _taken(self, stream: Iterator[Given]) -> Iterator[Given]:
+        for given in stream:
+            self.taken += 1
+            yield _printable(given)
 
     def _once(self, sample: Prepared) -> Prepared:
         if sample.outcome != "kept":

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.training.model.layers import Linear, Role, Tokens, fan_in, gather_rows
+from fulcrum.training.model.parameters import Role, fan_in
+from fulcrum.training.model.transformer import Linear, Tokens, gather_rows
 
 # --------------------------------------------------------------------------------------------------
 # What a term of the loss sees, and how terms are added up.

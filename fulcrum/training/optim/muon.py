@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.training.dist.collectives import copies, gradient, local
-from fulcrum.training.model.layers import EXACT, Cast
+from fulcrum.training.model.transformer import EXACT, Cast
 from fulcrum.training.optim.optimizers import NamedRule, count_stalled
 
 # --------------------------------------------------------------------------------------------------

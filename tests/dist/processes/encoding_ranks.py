@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 
 from fulcrum.cli import main
-from fulcrum.networks import cache
+from fulcrum.networks.rows import Job
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     marks, slow, words = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    make = cache.Job.chunk
+    make = Job.chunk
 
     def chunk(self, number):
         if (self.count > 512) == (slow == "train"):
@@ -25,5 +25,5 @@ if __name__ == "__main__":
             time.sleep(10.0 if number else 0.0)  # the first is finished at once
         return make(self, number)
 
-    cache.Job.chunk = chunk
+    Job.chunk = chunk
     main(words)

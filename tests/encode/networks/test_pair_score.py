@@ -10,14 +10,13 @@ import pytest
 import torch
 
 import fulcrum.networks
-from fulcrum.data.captions import Chooser, readings
+from fulcrum.data.captions import Chooser
 from fulcrum.data.mix import FilteredSource, keep_best
-from fulcrum.data.source import WorldSource
+from fulcrum.data.source import WorldSource, readings
 from fulcrum.files.shipped import AssetError, card
-from fulcrum.networks.batch import Encoder
-from fulcrum.networks.cache import Cache
 from fulcrum.networks.captioner import Scorer, load_score, load_scorer
 from fulcrum.networks.codec import load_codec
+from fulcrum.networks.rows import Cache, Encoder
 from fulcrum.networks.teacher import load_teacher
 from fulcrum.networks.text import load_text
 from tools.assets.fit_score import auc
@@ -103,10 +102,10 @@ def test_a_filtered_source_reads_what_its_inner_source_has_encoded(tmp_path: Pat
     tokens = cache.tokens(filtered, teacher, said.append)
     rows = np.array([3, 0, 1])
     numbers = readings(0, 5, 3)
-    found, wanted = part.rows(rows, numbers), whole.rows(kept[rows], numbers)
+    found, wanted = part.stored(rows, numbers), whole.stored(kept[rows], numbers)
     assert not said and len(part.latents) == len(part.texts) == len(tokens) == 4
     assert torch.equal(found.x0, wanted.x0) and torch.equal(
-        tokens.rows(rows), whole_tokens.rows(kept[rows])
+        tokens.stored(rows), whole_tokens.stored(kept[rows])
     )
     assert torch.equal(found.text.emb, wanted.text.emb) and torch.equal(
         found.text.mask, wanted.text.mask

@@ -1,4 +1,10 @@
-"""The cache of frozen networks' outputs: latents, teacher tokens and texts, encoded once."""
+"""Cached rows and batches: frozen networks see every sample once, and a step reads what they gave.
+
+    position ──► ids, readings ──► stored rows ──► Batch          Encoder, reads
+    source   ──► frozen network ──► chunks of the array store     Cache, fills
+
+B batch, C h w latent, L tokens, E width, N teacher tokens, n samples of the source
+"""
 
 from __future__ import annotations
 
@@ -9,16 +15,17 @@ from copy import copy
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fulcrum.data.captions import Chooser, one_by_one, which_wording, wordings
+from fulcrum.data.captions import Chooser, drawn_prompts, one_by_one, which_wording, wordings
 from fulcrum.data.mix import FilteredSource, RecaptionedSource, one_shaped
-from fulcrum.data.source import Source
+from fulcrum.data.source import Source, order_of, readings
 from fulcrum.files.array_store import Arrays, ArrayStore, Ids, StoredArray
 from fulcrum.networks.captioner import load_captioner, load_scorer, word_dice
 from fulcrum.networks.codec import IdentityCodec
@@ -28,61 +35,160 @@ from fulcrum.networks.text import unread
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.progress import Tally
 
+Say = Callable[[str], None]
+CHUNK = 256  # samples encoded at a time
+# the bound on real tokens is rounded up to this: a tile or two of a GPU's product
+TOKENS_STEP = 256
+
+
 # --------------------------------------------------------------------------------------------------
-# Rows of what was encoded, by the numbers of their samples: of one shape, of several, and texts of
-# any length.
-#
-# `stored` gives them in the dtype that they are kept in, which is how they travel to a device;
-# `rows` as float32.
-#
-# n samples of the source, B rows asked for, L tokens, E width
+# A batch: what one step reads, apart from its random numbers.
 
 
-RowArray = NDArray[Any] | StoredArray  # in memory, mapped, or read from the store
+class Text(NamedTuple):
+    """Encoded prompts, in the form in which the denoiser takes them."""
+
+    emb: Tensor  # (B, L, E)
+    mask: Tensor  # (B, L) bool, true = keep
+    #: real tokens of all rows at most, whichever rows become the empty prompt
+    most: int | None = None
+
+    def with_dropped(self, drop: Tensor, empty: Tensor) -> Text:
+        """Replace rows where `drop` (B,) is true by the empty prompt, `empty` (tokens, E)."""
+        length, short = self.emb.shape[1], empty.shape[0]
+        if short > length:
+            raise ValueError(
+                f"the empty prompt has {short} tokens, the batch is padded to {length}; pad to more"
+            )
+        padded = F.pad(empty.to(self.emb), (0, 0, 0, length - short))  # (L, E)
+        kept = torch.arange(length, device=self.mask.device) < short  # (L,)
+        emb = torch.where(drop[:, None, None], padded, self.emb)
+        mask = torch.where(drop[:, None], kept, self.mask)
+        return self._replace(emb=emb, mask=mask)
+
+
+class Batch(NamedTuple):
+    """All that a step reads, apart from its random numbers."""
+
+    x0: Tensor  # (B, C, h, w)
+    text: Text
+    teacher: dict[str, Tensor]  # name -> (B, N, E')
+    ids: Tensor  # (B,) int64, numbers of the samples within their source
+    empty_text: Tensor  # (tokens of the empty prompt, E); the world's encoder gives one token
+    #: (B, 4) original height and width, top and left of the crop; where a condition asks
+    geometry: Tensor | None = None
+
+    def widened(self) -> Batch:
+        """Convert a batch from stored dtypes: to float32, with pixels in [-1, 1]."""
+        teacher = {name: widened(tokens) for name, tokens in self.teacher.items()}
+        text = self.text._replace(emb=self.text.emb.float())
+        return self._replace(x0=widened(self.x0), text=text, teacher=teacher)
+
+
+def widened(rows: Tensor) -> Tensor:
+    """Convert stored rows to float32, and bytes to pixels in [-1, 1], on their device."""
+    return to_unit(rows) if rows.dtype == torch.uint8 else rows.float()
+
+
+def most_tokens(mask: Tensor, empty: int) -> int:
+    """Bound the real tokens of a mask (B, L) on the host, when any row may become the empty prompt
+    of `empty` tokens. Round up, so that a device has few shapes."""
+    real = int(mask.sum(1).clamp(min=empty).sum())
+    return min(-(-real // TOKENS_STEP) * TOKENS_STEP, mask.numel())
+
+
+class Encoder:
+    """A source through its frozen networks. Building one encodes what the cache lacks."""
+
+    def __init__(
+        self,
+        source: Source,
+        chooser: Chooser,
+        seed: int,
+        codec: Codec,
+        text: TextEncoder,
+        cache: Cache,
+        say: Say | None = None,
+        geometry: bool = False,
+    ) -> None:
+        self.source = source
+        self.chooser = chooser
+        self.seed = seed
+        self.geometry = geometry
+        # first: captions may be refused, and pictures take longer
+        self.texts = cache.texts(source, chooser, text, say)
+        self.latents = cache.latents(source, codec, say)
+
+    def at(self, position: int, rows: int) -> Batch:
+        """Read the batch at positions position ... position + rows - 1 of the global order."""
+        return self.stored_at(position, rows).widened()
+
+    def stored_at(self, position: int, rows: int, pinned: bool = False) -> Batch:
+        """Read the same in stored dtypes: half the bytes of texts, a quarter of pixels."""
+        ids = order_of(self.source, self.seed, position, rows)
+        return self.stored(ids, readings(self.seed, position, rows), pinned)
+
+    def rows(self, ids: Ids) -> Batch:
+        """Read the batch of these samples, with the captions that they are judged by."""
+        return self.stored(ids).widened()
+
+    def stored(self, ids: Ids, numbers: Ids | None = None, pinned: bool = False) -> Batch:
+        """Read the batch of these samples in stored dtypes, without teachers.
+
+        `numbers` are those of the readings; without them each sample has the caption that it is
+        judged by. Texts are padded to the longest of the whole source: shapes are static, and no
+        row's arithmetic depends on the other rows of its batch.
+        """
+        emb, mask = self.texts.stored(ids, self.texts.longest, numbers, pinned)
+        empty = self.texts.empty
+        return Batch(
+            x0=self.latents.stored(ids, pinned),
+            text=Text(emb, mask, most_tokens(mask, len(empty))),
+            teacher={},
+            ids=torch.from_numpy(np.asarray(ids, dtype=np.int64)),
+            empty_text=empty,
+            geometry=torch.from_numpy(self.source.geometry(ids)) if self.geometry else None,
+        )
+
+    def ids(self, position: int, rows: int) -> NDArray[np.int64]:
+        """Return the numbers of the samples of the batch at a position."""
+        return order_of(self.source, self.seed, position, rows)
+
+    def prompts_at(self, position: int, rows: int) -> list[str]:
+        """Return the captions of the batch at a position."""
+        numbers = readings(self.seed, position, rows)
+        return drawn_prompts(self.source, self.chooser, self.ids(position, rows), numbers)
+
+
+# --------------------------------------------------------------------------------------------------
+# Stored rows by the numbers of their samples: of one shape, of several, and texts of any length.
+# They travel to a device in their stored dtype; `widened` converts them there.
 
 
 class RowCache:
     """One tensor per sample."""
 
-    def __init__(self, rows: RowArray) -> None:
+    def __init__(self, rows: StoredArray) -> None:
         self._rows = rows  # (n, ...): float32, float16, or uint8 pixels
-        self._kept: NDArray[np.int64] | slice = slice(None)  # which of them, and in which order
+        self._kept: NDArray[np.int64] | None = None  # which of them, in which order; None: all
+        self._dtype = torch_dtype(rows.dtype)
 
     def __len__(self) -> int:
-        return len(self._rows) if isinstance(self._kept, slice) else len(self._kept)
+        return len(self._rows) if self._kept is None else len(self._kept)
 
     def taken(self, kept: NDArray[np.int64]) -> RowCache:
-        """The rows of these samples, numbered anew; nothing is copied."""
+        """Choose rows, numbered from zero; nothing is copied."""
         part = copy(self)
         part._kept = kept
         return part
 
     def stored(self, ids: Ids, pinned: bool = False) -> Tensor:
-        """(B, ...) as they are kept, read straight into memory that a GPU can copy from if it is
-        `pinned`."""
-        ids = ids if isinstance(self._kept, slice) else self._kept[ids]
-        rows = torch.empty(
-            len(ids), *self._rows.shape[1:], dtype=dtype_of(self._rows), pin_memory=pinned
-        )
-        if isinstance(self._rows, StoredArray):
-            self._rows.read(ids, rows.numpy())
-        else:
-            np.take(self._rows, ids, axis=0, out=rows.numpy())
+        """(B, ...) in the stored dtype; `pinned`: read straight into memory that a GPU can copy."""
+        ids = ids if self._kept is None else self._kept[ids]
+        shape = (len(ids), *self._rows.shape[1:])
+        rows = torch.empty(shape, dtype=self._dtype, pin_memory=pinned)
+        self._rows.read(ids, rows.numpy())
         return rows
-
-    def rows(self, ids: Ids) -> Tensor:
-        """(B, ...) float32; pixels that were stored as bytes come back in [-1, 1]."""
-        return widened(self.stored(ids))
-
-
-def widened(rows: Tensor) -> Tensor:
-    """Stored rows as a step reads them: float32, and bytes as pixels in [-1, 1]; on whichever
-    device they are."""
-    return to_unit(rows) if rows.dtype == torch.uint8 else rows.float()
-
-
-def dtype_of(array: RowArray) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, array.dtype)).dtype
 
 
 class ShapedCache:
@@ -96,7 +202,7 @@ class ShapedCache:
         return int(self._starts[-1])
 
     def stored(self, ids: Ids, pinned: bool = False) -> Tensor:
-        """(B, ...) as they are kept, of samples that have one shape."""
+        """(B, ...) in the stored dtype, of samples that have one shape."""
         owners = np.unique(np.searchsorted(self._starts, ids, side="right") - 1)
         if len(owners) != 1:
             raise ValueError(
@@ -106,27 +212,25 @@ class ShapedCache:
         number = int(owners[0])
         return self.parts[number].stored(ids - self._starts[number], pinned)
 
-    def rows(self, ids: Ids) -> Tensor:
-        """(B, ...) float32, of samples that have one shape."""
-        return widened(self.stored(ids))
-
 
 class TextCache:
     """Token embeddings of every sample's wordings in one style, packed without padding."""
 
     def __init__(
         self,
-        tokens: RowArray,
+        tokens: StoredArray,
         ends: NDArray[Any],
         empty: NDArray[Any],
         counts: NDArray[Any] | None = None,
     ) -> None:
-        self._tokens, self._ends = tokens, np.asarray(ends)  # (total, E) float16, (wordings,) int64
-        # (n,) how many wordings a sample has and where they begin; None: one each, in order. Eight
-        # bytes a sample are left. else there is nothing to choose
+        self._tokens = tokens  # (all tokens, E) float16
+        self._ends = np.asarray(ends)  # (wordings,) int64
+        # (n,) how many wordings each sample has, and its first one; None: one each, in order, so
+        # that eight bytes a sample are enough
         several = counts is not None and bool((np.asarray(counts) != 1).any())
         self._counts = np.asarray(counts, np.int64) if several else None
         self._first = None if self._counts is None else np.cumsum(self._counts) - self._counts
+        self.dtype = torch_dtype(tokens.dtype)
         self.empty = torch.from_numpy(np.array(empty)).float()  # (tokens of the empty prompt, E)
         self.longest = int(max(np.diff(self._ends, prepend=0).max(initial=1), len(empty)))
 
@@ -134,37 +238,26 @@ class TextCache:
         return len(self._ends) if self._first is None else len(self._first)
 
     def taken(self, kept: NDArray[np.int64]) -> TextCache:
-        """The prompts of these samples, numbered anew; nothing is copied, and `longest` stays that
-        of all."""
+        """Choose samples, numbered from zero; nothing is copied, and `longest` stays that of
+        all."""
         part = copy(self)
         part._first = kept if self._first is None else self._first[kept]
         part._counts = None if self._counts is None else self._counts[kept]
         return part
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return dtype_of(self._tokens)
-
-    def rows(
-        self, ids: Ids, length: int | None = None, numbers: Ids | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """As `stored`, in float32."""
-        emb, mask = self.stored(ids, length, numbers)
-        return emb.float(), mask
-
     def stored(
         self, ids: Ids, length: int | None = None, numbers: Ids | None = None, pinned: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """emb (B, L, E) as it is kept, zero where padded, and mask (B, L), true = keep.
+        """emb (B, L, E) in the stored dtype, zero where padded, and mask (B, L), true = keep.
 
-        L is `length`, or the longest prompt of these rows; one length for a whole run keeps shapes
-        static. `numbers` are those of the readings; without them a sample has the wording that is
-        fixed by its own.
+        L is `length`, or the longest prompt of these rows. `numbers` are those of the readings;
+        without them each sample has the wording that its own number decides.
         """
         one = ids if self._first is None else self._first[ids]
         if self._counts is not None:
             one = one + which_wording(ids if numbers is None else numbers, self._counts[ids])
-        start, end = np.where(one == 0, 0, self._ends[one - 1]), self._ends[one]
+        start = np.where(one == 0, 0, self._ends[one - 1])
+        end = self._ends[one]
         longest = int((end - start).max(initial=1))
         length = longest if length is None else length
         if longest > length:
@@ -172,45 +265,36 @@ class TextCache:
                 f"asked to pad to {length} tokens, but a prompt has {longest}; pass length >="
                 f" {longest}"
             )
-        emb = torch.zeros(
-            len(ids), length, self.empty.shape[-1], dtype=self.dtype, pin_memory=pinned
-        )
+        shape = (len(ids), length, self.empty.shape[-1])
+        emb = torch.zeros(shape, dtype=self.dtype, pin_memory=pinned)
         for prompt, first, last in zip(emb.numpy(), start.tolist(), end.tolist(), strict=True):
-            if isinstance(self._tokens, StoredArray):
-                self._tokens.fill(prompt[: last - first], first)
-            else:
-                prompt[: last - first] = self._tokens[first:last]
+            self._tokens.fill(prompt[: last - first], first)
         return emb, torch.from_numpy(np.arange(length) < (end - start)[:, None])
 
 
 class MixedTexts:
-    """Texts of several styles, one entry for each: which one a row is read from, its chooser
-    picks."""
+    """Texts of several styles, one entry for each; the chooser picks the style of each row."""
 
     def __init__(self, chooser: Chooser, styles: dict[int, TextCache]) -> None:
-        # by their place in the chooser; those without weight are not there
-        self.chooser, self.styles = chooser, styles
-        self.empty = next(iter(styles.values())).empty
+        self.chooser = chooser
+        self.styles = styles  # by their place in the chooser, without those of weight zero
+        some = next(iter(styles.values()))
+        self.dtype = some.dtype
+        self.empty = some.empty
         self.longest = max(texts.longest for texts in styles.values())
 
     def __len__(self) -> int:
         return len(next(iter(self.styles.values())))
 
-    def rows(
-        self, ids: Ids, length: int | None = None, numbers: Ids | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """As `stored`, in float32."""
-        emb, mask = self.stored(ids, length, numbers)
-        return emb.float(), mask
-
     def stored(
         self, ids: Ids, length: int | None = None, numbers: Ids | None = None, pinned: bool = False
     ) -> tuple[Tensor, Tensor]:
         """As of one style; the length is that of the longest style unless it is given."""
-        numbers, length = (ids if numbers is None else numbers), length or self.longest
+        numbers = ids if numbers is None else numbers
+        length = length or self.longest
         picked = self.chooser.pick(numbers)
-        kept_as = next(iter(self.styles.values())).dtype
-        emb = torch.zeros(len(ids), length, self.empty.shape[-1], dtype=kept_as, pin_memory=pinned)
+        shape = (len(ids), length, self.empty.shape[-1])
+        emb = torch.zeros(shape, dtype=self.dtype, pin_memory=pinned)
         mask = torch.zeros(len(ids), length, dtype=torch.bool)
         for place, texts in self.styles.items():
             mine = np.flatnonzero(picked == place)
@@ -219,15 +303,13 @@ class MixedTexts:
         return emb, mask
 
 
+def torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype
+
+
 # --------------------------------------------------------------------------------------------------
-# What the frozen networks say about a whole source, encoded once: latents, teacher tokens, packed
-# texts, scores of pairs.
-#
-# n samples of the source, B rows asked for, L tokens, E width
-
-
-Say = Callable[[str], None]
-CHUNK = 256  # samples encoded at a time
+# The cache: what frozen networks give for a whole source, encoded once. Latents, teacher tokens,
+# packed texts, scores of pairs.
 
 
 def _chooser_facts(chooser: Any) -> Any:
@@ -379,7 +461,8 @@ class Cache:
 
     def _texts(self, source: Source, job: Job, text: TextEncoder, say: Say | None) -> TextCache:
         arrays = self.finished(job, say)
-        lengths, empty = np.asarray(arrays["lengths"]), np.asarray(arrays["empty"])
+        lengths = np.asarray(arrays["lengths"])
+        empty = np.asarray(arrays["empty"])
         cut = int(np.asarray(arrays["cut"]).sum()) if "cut" in arrays else 0
         if cut and say:
             longest = getattr(text, "longest", 0)
@@ -422,8 +505,9 @@ class Cache:
             return _half(emb[mask], "text embeddings"), mask
 
         def chunk(ids: Ids) -> Arrays:
+            before = getattr(text, "cut", 0)
             with self.reading:
-                before, choices = getattr(text, "cut", 0), wordings(source, chooser, ids)
+                choices = wordings(source, chooser, ids)
             try:
                 tokens, mask = packed([prompt for each in choices for prompt in each])
             except ValueError as error:  # a caption that the encoder cannot read
@@ -448,10 +532,10 @@ class Cache:
         """How well each sample's picture and prompt fit by a shipped scorer: (n,) float32, higher
         fits better. Of several styles the mean by weight: which one a reading will get is not known
         beforehand."""
-        weights, styles = np.asarray(chooser.weights), one_by_one(chooser)
+        weights = np.asarray(chooser.weights)
         each = [
             self._scores(source, style, asset, say)
-            for style, weight in zip(styles, weights, strict=True)
+            for style, weight in zip(one_by_one(chooser), weights, strict=True)
             if weight > 0
         ]
         return (
@@ -473,10 +557,8 @@ class Cache:
 
         def chunk(ids: Ids) -> Arrays:
             with self.reading:
-                images, prompts = (
-                    torch.from_numpy(source.read(ids).images),
-                    source.prompts(chooser, ids),
-                )
+                images = torch.from_numpy(source.read(ids).images)
+                prompts = source.prompts(chooser, ids)
             return {"scores": scorer.score(images, prompts).numpy()}
 
         return np.asarray(
@@ -520,7 +602,8 @@ def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
         yield job.chunk
         return
     made: dict[int, Future[Arrays]] = {}
-    last, inside = -(-job.count // CHUNK), torch.get_num_threads()
+    last = -(-job.count // CHUNK)
+    threads_before = torch.get_num_threads()
 
     def alone(number: int) -> Arrays:
         # of the process, and of this thread's own OpenMP team: both are needed
@@ -540,7 +623,7 @@ def _ahead(job: Job, threads: int) -> Iterator[Callable[[int], Arrays]]:
             yield chunk
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(inside)
+            torch.set_num_threads(threads_before)
 
 
 def _joined(parts: list[RowCache]) -> RowCache | ShapedCache:
