@@ -267,8 +267,8 @@ def test_a_run_is_saved_when_it_is_due_and_not_by_this_at_its_end():
     made = held(
         SimpleNamespace(due=lambda images, writing: asked.append(writing) or images % 16 == 0)
     )
-    made.begin = lambda built, state: saved.append(state)
+    made.begin = lambda built, state: saved.append(state.images)
     built = SimpleNamespace(ranks=ALONE, run=SimpleNamespace(budget=SimpleNamespace(images=48)))
     for images in range(8, 56, 8):
-        made(SimpleNamespace(images=images, built=built, state=images))
+        made(SimpleNamespace(built=built, state=State(images)))
     assert saved == [16, 32] and asked == [False] * 5
