@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fulcrum.files.sealed import seal
+from fulcrum.judge.metrics import SHOWN
 from fulcrum.judge.page import write
+from fulcrum.judge.schema import TimedCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.studies.arm_cost import TimedCost
 from fulcrum.studies.cell import Layout, lay_out, measuring
-from fulcrum.studies.metrics import SHOWN
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.result import StudyState, assemble_result, collect
 

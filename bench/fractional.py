@@ -10,9 +10,9 @@ cell.
 import numpy as np
 from scipy.special import stdtr
 
+from fulcrum.judge.effects import few_seeds
+from fulcrum.judge.fraction import FractionTable, fraction_table
 from fulcrum.judge.statistics import adjusted, half_widths, pairs_needed
-from fulcrum.studies.effects import few_seeds
-from fulcrum.studies.fraction import FractionTable, fraction_table
 
 STUDIES = 4000
 ALPHA = 0.05

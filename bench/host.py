@@ -47,10 +47,9 @@ from fulcrum.networks.rows import Batch, Encoder, RowCache, TextCache
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
 from fulcrum.training.build import assemble
-from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.machine import moved
 from fulcrum.training.feed import READ_AHEAD, Feed, HostBatch, Stretch
-from fulcrum.training.flow.flow import LogitNormalTime
+from fulcrum.training.flow.fillers import LogitNormal
 from fulcrum.training.flow.noise import Draw, Draws
 from fulcrum.training.loop import all_stretches, gradients
 
@@ -96,7 +95,7 @@ class StoredFeed(Feed):
         texts.longest = case.tokens[1]
         self.device = "meta"
         self.encoder = StoredEncoder(source, RowCache(arrays["x0"]), texts)
-        self.draws = Draws(0, LogitNormalTime(0.0, 1.0), (1, 1, 1), 0.1)
+        self.draws = Draws(0, LogitNormal(uniform_share=0.0), (1, 1, 1), 0.1)
         self.tokens = None if case.teacher is None else RowCache(arrays["teacher"])
         self.bus, self.bytes = bus, 0
 
@@ -222,20 +221,20 @@ def on_a_cpu(phrase: str, root: Path, rounds: int) -> None:
     turns of five."""
     run = parse(phrase, CATALOG, ["data.source.count=2048"]).run
     built = assemble(run, 0, System(threads=1), Feed(run, 0, root))
-    gradients(built, State())
+    gradients(built, 0)
     ratios = []
     asked = all_stretches(built, 0)
     read = prefetched(lambda stretch: built.feed.read(*stretch), asked, READ_AHEAD)
     with closing(read):
         ways = {"inside": None, "ahead": map(built.feed.to_device, read)}
-        states = {way: State() for way in ways}
+        images = dict.fromkeys(ways, 0)
         for _ in range(rounds + 1):
             spent = {}
             for way, batches in ways.items():
                 begun = time.perf_counter()
                 for _ in range(5):
-                    gradients(built, states[way], batches)
-                    states[way] = states[way].advance(run.budget.batch, 0.0)
+                    gradients(built, images[way], batches)
+                    images[way] += run.budget.batch
                 spent[way] = time.perf_counter() - begun
             ratios.append(spent["ahead"] / spent["inside"])
     low, middle, high = np.quantile(ratios[1:], [0.125, 0.5, 0.875])

@@ -204,10 +204,10 @@ def checkpoints(count: int, folder: Path) -> LoadResult:
 
 
 def cells(count: int, folder: Path) -> LoadResult:
+    from fulcrum.judge.metrics import SHOWN
     from fulcrum.levers.catalog import CATALOG
     from fulcrum.studies import arm_cost
     from fulcrum.studies import study as study_run
-    from fulcrum.studies.metrics import SHOWN
     from fulcrum.studies.runner import Lane
     from tests.study.small import finish_cell, plan
 
@@ -272,7 +272,7 @@ def record(count: int, folder: Path) -> LoadResult:
     faults = list(keep_records(path, lambda line: line["images"] <= 320 * count))
     levels.append(gauge.now(count))
     hashes(folder)
-    shown = read_lines(path, None, most)
+    shown = read_lines(path, most=most)
     levels.append(gauge.now(count))
     peak = _peak() - before
     if peak > LEVEL:

@@ -35,7 +35,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from fulcrum.training.model.layers import Cast
+from fulcrum.training.model.transformer import Cast
 from fulcrum.training.optim.muon import EPS, MATCH_ADAMW, STEPS, A, B, C, Muon
 
 WIDTH, DEPTH, RATIO = 128, 6, 3.5
@@ -110,7 +110,7 @@ def ratio(peer: list[float], ours: list[float], draws: int = 2000) -> tuple[floa
 
 def step_seconds(tokens: int, batch: int, rounds: int) -> float:
     """Median seconds of one forward and backward of pocket's denoiser, without the optimizer."""
-    from fulcrum.training.model.layers import initialise
+    from fulcrum.training.model.parameters import initialise
     from fulcrum.training.model.passes import Passes
     from fulcrum.training.model.transformer import Backbone
 

@@ -51,11 +51,12 @@ def model_of(name: str) -> Any:
     be skipped."""
     import torch
 
-    from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
+    from fulcrum.training.model.fillers import Carry
+    from fulcrum.training.model.transformer import Backbone, FuseRoute
 
     routes = {
         "dense": lambda: None,
-        "tread": lambda: CarryRoute(*SPAN),
+        "tread": lambda: Carry(start=SPAN[0], end=SPAN[1]),
         "sprint": lambda: FuseRoute(*SPAN, WIDTH),
     }
     model = Backbone(CHANNELS, PATCH, WIDTH, DEPTH, HEADS, TEXT, route=routes[name]())
@@ -159,7 +160,7 @@ def moves(model: Any, batch: tuple[Any, ...], tokens: int) -> float:
     """
     import torch
 
-    from fulcrum.training.model.layers import Tokens, gather_rows, rotary_table
+    from fulcrum.training.model.transformer import Tokens, gather_rows, rotary_table
 
     rows, keep, side, route = len(batch[0]), batch[3], round(tokens**0.5), model.route
     if keep is None:

@@ -56,7 +56,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
     import torch._inductor.config as inductor
     from products import products
 
-    from fulcrum.training.loop import clipped
+    from fulcrum.training.loop import clip_gradients
 
     torch.set_num_threads(threads)
     # kernels have names under the profiler; costs nothing without one
@@ -82,7 +82,7 @@ def profile(recipe: str, threads: int, rounds: int, pipe: Connection) -> None:
             times.append(now())
             losses.total.backward()
             times.append(now())
-            bool(torch.isfinite(clipped(apart, built.run.optim.clip)))
+            bool(torch.isfinite(clip_gradients(apart, built.run.optim.clip)))
             times.append(now())
             built.optimizer.step(0.1)
             built.optimizer.zero_grad()

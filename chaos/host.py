@@ -22,7 +22,6 @@ from typing import Any
 HEAVY = (
     "fulcrum.studies.study",
     "fulcrum.training.session",
-    "fulcrum.training.sharded_checkpoint",
     "fulcrum.networks.captioning.recaption",
 )
 

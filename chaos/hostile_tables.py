@@ -72,20 +72,6 @@ def _parquet(columns: dict[str, list[object]], folded: str) -> bytes:
     return stream.getvalue()
 
 
-def padded_head(data: bytes, lists: int, structs: int) -> bytes:
-    """A Parquet file whose head has, beyond what is known, so many lists of so many empty
-    structs."""
-    end = len(data) - 8  # of the head, whose last byte ends it: its length and a mark follow
-    start = end - int.from_bytes(data[end : end + 4], "little")
-    count = bytes([structs & 127 | 128, structs >> 7 & 127 | 128, structs >> 14])
-    fields = b"".join(
-        b"\x09" + bytes([2 * number]) + b"\xfc" + count + bytes(structs)
-        for number in range(40, 40 + lists)
-    )
-    head = data[start : end - 1] + fields + b"\0"
-    return data[:start] + head + len(head).to_bytes(4, "little") + data[-4:]
-
-
 def _request(body: bytes) -> bytes:
     head = (
         b"POST /draw HTTP/1.1\r\nHost: localhost:1\r\nContent-Type:"
@@ -129,10 +115,7 @@ MORE = (
     ),
     Target(
         "parquet pictures",
-        [
-            *(_parquet(PICTURES, folded) for folded in ("none", "snappy", "zstd")),
-            padded_head(_parquet(PICTURES, "zstd"), lists=2, structs=100),
-        ],
+        [_parquet(PICTURES, folded) for folded in ("none", "snappy", "zstd")],
         _pictures,
         words=PIECES,
     ),

@@ -21,7 +21,7 @@ ROOMS = {  # folders and files, by name, wherever they are in the package
     "maths": ("flow", "loss", "optim", "model"),
     "statistics": ("judge", "power.py"),
     "files": ("files",),
-    "checkpoints": ("checkpoint.py", "sharded_checkpoint.py", "saver.py", "kept_weights.py"),
+    "checkpoints": ("checkpoint.py", "saver.py", "kept_weights.py"),
 }
 QUICKEST = ("files", "maths", "statistics", "checkpoints")  # by what their tests take
 # seconds of tests, unmutated, that a mutant must pass to survive: at first, and when run `again`

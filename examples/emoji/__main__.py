@@ -2,9 +2,8 @@
 
     python -m examples.emoji PACKAGES [DEST]
 
-DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture
-that comes twice under two names is kept once: it could stand on both sides. Killed, the same
-command goes on.
+DEST holds all styles but one, DEST_style that one; concepts are held out alike in both. A picture that comes twice under
+two names is kept once: it could stand on both sides. Killed, the same command goes on.
 """
 
 import argparse
@@ -13,22 +12,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from examples.emoji.reader import EmojiReader
 from fulcrum.data.store.completion import import_summary, run_import
 from fulcrum.data.store.importing import Options
-
-from examples.emoji.reader import EmojiReader
 from fulcrum.spec.errors import BadInput, FulcrumError
 
 
-def import_emoji(
-    packages: Path, to: Path, options: Options, style: str = "", quiet: bool = False
-) -> dict[str, Any]:
-    """Both data sets; returns the facts of each, and prints them for people on stderr unless told
-    to be quiet."""
+def import_emoji(packages: Path, to: Path, options: Options, style: str = "", quiet: bool = False) -> dict[str, Any]:
+    """Both data sets; returns the facts of each, and prints them for people on stderr unless told to be quiet."""
     folders = {"concepts": to, "style": to.with_name(f"{to.name}_style")}
-    done = {
-        name for name, folder in folders.items() if folder.is_dir()
-    }  # an import appears when it is whole
+    done = {name for name, folder in folders.items() if folder.is_dir()}  # an import appears when it is whole
     if len(done) == len(folders):
         raise BadInput(
             " and ".join(map(str, folders.values())) + " hold imported data sets already",
@@ -54,44 +47,25 @@ def _unheard(text: str) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.emoji", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument(
-        "packages", type=Path, help="the folder, or the tar, with npm's tarballs: see README.md"
-    )
-    parser.add_argument(
-        "to", type=Path, nargs="?", metavar="DEST", help="new folder; emoji_SIZE unless told"
-    )
+    parser = argparse.ArgumentParser(prog="python -m examples.emoji", description=__doc__.split("\n")[0])
+    parser.add_argument("packages", type=Path, help="the folder, or the tar, with npm's tarballs: see README.md")
+    parser.add_argument("to", type=Path, nargs="?", metavar="DEST", help="new folder; emoji_SIZE unless told")
     parser.add_argument("--size", type=int, default=64, help="pixels on a side")
-    parser.add_argument(
-        "--format", dest="encoding", default="png", help="how pictures are stored: png, jpeg, raw"
-    )
+    parser.add_argument("--format", dest="encoding", default="png", help="how pictures are stored: png, jpeg, raw")
     parser.add_argument("--quality", type=int, default=95, help="of jpeg")
     parser.add_argument("--shard", type=int, default=4096, help="pictures of a shard")
     parser.add_argument("--style", default="", help="the style that is held out whole")
     parser.add_argument("--quiet", action="store_true")
-    parser.add_argument(
-        "--json", action="store_true", help="the last line of stdout is one JSON object"
-    )
+    parser.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     given = parser.parse_args(words)
-    options = Options(
-        given.size, encoding=given.encoding, quality=given.quality, shard=given.shard, once=True
-    )
+    options = Options(given.size, encoding=given.encoding, quality=given.quality, shard=given.shard, once=True)
     to = given.to or Path(f"emoji_{given.size}")
     try:
         facts = import_emoji(given.packages, to, options.checked(), given.style, given.quiet)
     except FulcrumError as error:
-        print(
-            json.dumps({"error": error.message, "hint": error.hint})
-            if given.json
-            else f"error: {error}"
-        )
+        print(json.dumps({"error": error.message, "hint": error.hint}) if given.json else f"error: {error}")
         return error.exit_code
-    advice = (
-        "train on it: fulcrum train emoji --with examples/emoji/recipe.py"
-        f" --set data.source.path={to}"
-    )
+    advice = f"train on it: fulcrum train emoji --with examples/emoji/recipe.py --set data.source.path={to}"
     print(json.dumps(facts) if given.json else advice)
     return 0
 

@@ -2,19 +2,19 @@
 
     python -m examples.emoji.look sheet.png RUN ... [--split train]
 
-Captions are of concepts that were never trained on, or of trained ones with --split train. In the
-folder where emoji_64 and runs lie.
+Captions are of concepts that were never trained on, or of trained ones with --split train. In the folder where emoji_64 and
+runs lie.
 """
 
 import argparse
 import textwrap
 
 import numpy as np
-from fulcrum.data.caption import Chooser
-from fulcrum.data.store.folder_source import FolderSource
 from PIL import Image, ImageDraw, ImageFont
 
 from fulcrum import sample
+from fulcrum.data.caption import Chooser
+from fulcrum.data.store.folder_source import FolderSource
 
 COLUMNS = 10
 SIDE, GAP, TEXT = 96, 8, 118  # pixels: of a picture, between two, of the captions below
@@ -23,13 +23,8 @@ SIDE, GAP, TEXT = 96, 8, 118  # pixels: of a picture, between two, of the captio
 def sheet(to: str, runs: list[str], split: str) -> None:
     source, shown = FolderSource("emoji_64", split), np.arange(COLUMNS)
     prompts = source.prompts(Chooser(), shown)
-    rows = [
-        source.read(shown).images.transpose(0, 2, 3, 1),
-        *(sample(run, prompts, seed=20_260) for run in runs),
-    ]
-    page = Image.new(
-        "RGB", (COLUMNS * (SIDE + GAP) + GAP, len(rows) * (SIDE + GAP) + TEXT), "white"
-    )
+    rows = [source.read(shown).images.transpose(0, 2, 3, 1), *(sample(run, prompts, seed=20_260) for run in runs)]
+    page = Image.new("RGB", (COLUMNS * (SIDE + GAP) + GAP, len(rows) * (SIDE + GAP) + TEXT), "white")
     pen, font = ImageDraw.Draw(page), ImageFont.load_default(9)
     for row, pictures in enumerate(rows):
         for column, pixels in enumerate(pictures):
@@ -43,13 +38,9 @@ def sheet(to: str, runs: list[str], split: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog="python -m examples.emoji.look", description=__doc__.split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m examples.emoji.look", description=__doc__.split("\n")[0])
     parser.add_argument("sheet", help="the PNG to write")
     parser.add_argument("runs", nargs="+", metavar="RUN")
-    parser.add_argument(
-        "--split", default="reference", choices=("reference", "train", "validation")
-    )
+    parser.add_argument("--split", default="reference", choices=("reference", "train", "validation"))
     given = parser.parse_args()
     sheet(given.sheet, given.runs, given.split)

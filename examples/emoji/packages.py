@@ -1,9 +1,7 @@
-"""Icon sets and emoji names inside packages that the user installed: a folder, npm's tarballs, or a
-tar of them.
+"""Icon sets and emoji names inside packages that the user installed: a folder, npm's tarballs, or a tar of them.
 
-Read are the icon sets of Iconify (`@iconify-json/NAME`, or `@iconify/json` with all of them) that
-call themselves emoji in colour, and the English names and keywords of `cldr-annotations-full`.
-Nothing is extracted, nothing is executed.
+Read are the icon sets of Iconify (`@iconify-json/NAME`, or `@iconify/json` with all of them) that call themselves emoji
+in colour, and the English names and keywords of `cldr-annotations-full`. Nothing is extracted, nothing is executed.
 """
 
 from __future__ import annotations
@@ -19,15 +17,14 @@ from typing import Any, NamedTuple
 
 from fulcrum.data.readers.untrusted_archive import TARS, Broken, members
 from fulcrum.data.readers.untrusted_file import read_untrusted
-
 from fulcrum.spec.errors import BadInput
 
 NAMES = "annotations/en/annotations.json"  # of cldr-annotations-full
 PARTS = ("icons.json", "info.json", "metadata.json", "package.json")  # of one icon set's package
 WHOLE = re.compile(r"(^|/)json/([a-z0-9-]+)\.json$")  # of the package that holds every icon set
 GET = (
-    "npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat"
-    " @iconify-json/emojione @iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full"
+    "npm pack @iconify-json/noto @iconify-json/twemoji @iconify-json/fluent-emoji-flat @iconify-json/emojione "
+    "@iconify-json/noto-v1 @iconify-json/openmoji cldr-annotations-full"
 )
 
 
@@ -43,9 +40,7 @@ class IconSet(NamedTuple):
     title: str  # "Fluent Emoji Flat"
     licence: str
     version: str
-    icons: dict[
-        str, dict[str, Any]
-    ]  # name -> body, and left, top, width, height where they are not the set's
+    icons: dict[str, dict[str, Any]]  # name -> body, and left, top, width, height where they are not the set's
     box: tuple[float, float, float, float]
     groups: dict[str, str]  # name -> "Food & Drink"
 
@@ -60,20 +55,14 @@ class Packages(NamedTuple):
 
 def slug(text: str) -> str:
     """The name of an icon that shows what CLDR calls `text`: "one o’clock" is one-oclock."""
-    plain = "".join(
-        sign
-        for sign in unicodedata.normalize("NFKD", text.lower())
-        if not unicodedata.combining(sign)
-    )
+    plain = "".join(sign for sign in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(sign))
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"[’'“”.!]", "", plain).replace("&", "and")).strip("-")
 
 
 def open_packages(path: Path) -> Packages:
     """What lies at `path`, or an error that says how to get it."""
     if not path.exists():
-        raise BadInput(
-            f"there is nothing at {path.absolute()}", f"a folder with the packages' tarballs: {GET}"
-        )
+        raise BadInput(f"there is nothing at {path.absolute()}", f"a folder with the packages' tarballs: {GET}")
     folders: dict[str, dict[str, bytes]] = {}
     whole: list[bytes] = []
     names: dict[str, Named] = {}
@@ -93,11 +82,7 @@ def open_packages(path: Path) -> Packages:
     sets += [_icon_set(icons, {}, "json") for icons in (_json(data, "json") for data in whole)]
     emoji = {one.style: one for one in sets if one is not None}
     if not emoji or not names:
-        what = (
-            "no icon set of coloured emoji"
-            if not emoji
-            else f"no {NAMES}, the names and keywords of CLDR,"
-        )
+        what = "no icon set of coloured emoji" if not emoji else f"no {NAMES}, the names and keywords of CLDR,"
         raise BadInput(f"{path} holds {what}", f"get the packages, then give the folder: {GET}")
     return Packages(dict(sorted(emoji.items())), names)
 
@@ -108,8 +93,7 @@ def _wanted(name: str) -> bool:
 
 
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file that matters, from a folder or a tar; tars inside are looked
-    into once."""
+    """Name and bytes of every file that matters, from a folder or a tar; tars inside are looked into once."""
     if path.is_file():
         yield from _tar(path.name, path.read_bytes(), inner=True)
         return
@@ -122,9 +106,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
             try:
                 data = read_untrusted(path / name)
             except ValueError as error:
-                raise BadInput(
-                    f"{path / name}: {error}", "take it out, or get the package again"
-                ) from None
+                raise BadInput(f"{path / name}: {error}", "take it out, or get the package again") from None
             yield from _tar(name, data) if name.lower().endswith(TARS) else [(name, data)]
 
 
@@ -155,9 +137,7 @@ def _json(data: bytes, where: str) -> dict[str, Any]:
 def _names(data: bytes, where: str) -> dict[str, Named]:
     annotations = _json(data, where).get("annotations", {})
     names = {}
-    for about in (
-        annotations.get("annotations", {}) if isinstance(annotations, dict) else {}
-    ).values():
+    for about in (annotations.get("annotations", {}) if isinstance(annotations, dict) else {}).values():
         spoken, keywords = about.get("tts") or [], about.get("default") or []
         if spoken and keywords and slug(spoken[0]):
             own = tuple(str(word) for word in keywords if str(word).lower() != spoken[0].lower())
@@ -172,9 +152,7 @@ def _icon_set(icons: dict[str, Any], parts: dict[str, bytes], where: str) -> Ico
         return None
     package = _json(parts["package.json"], where) if "package.json" in parts else {}
     groups = icons.get("categories") or (
-        _json(parts["metadata.json"], where).get("categories", {})
-        if "metadata.json" in parts
-        else {}
+        _json(parts["metadata.json"], where).get("categories", {}) if "metadata.json" in parts else {}
     )
     own: dict[str, dict[str, Any]] = {
         name: icon
@@ -185,12 +163,7 @@ def _icon_set(icons: dict[str, Any], parts: dict[str, bytes], where: str) -> Ico
         if set(alias) == {"parent"} and alias["parent"] in own and name not in own:
             own[name] = {**own[alias["parent"]], "alias": alias["parent"]}
     side = float(icons.get("width") or icons.get("height") or 16)
-    box = (
-        float(icons.get("left") or 0),
-        float(icons.get("top") or 0),
-        side,
-        float(icons.get("height") or side),
-    )
+    box = (float(icons.get("left") or 0), float(icons.get("top") or 0), side, float(icons.get("height") or side))
     licence = info.get("license") or {}
     return IconSet(
         str(icons["prefix"]),

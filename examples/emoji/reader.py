@@ -1,14 +1,11 @@
-"""Emoji of several styles as given samples: drawn from the user's packages, captioned, held out by
-concept and by style.
+"""Emoji of several styles as given samples: drawn from the user's packages, captioned, held out by concept and by style.
 
     train        the concepts that are not held out
     validation   a tenth of the concepts, in every style
     reference    another share of the concepts, in every style
-    apart        one whole style, which nothing is trained on: a store of its own, split by the same
-                 concepts
+    apart        one whole style, which nothing is trained on: a store of its own, split by the same concepts
 
-Concepts that differ in a person's sex, an hour or a direction are one family: no family stands on
-both sides.
+Concepts that differ in a person's sex, an hour or a direction are one family: no family stands on both sides.
 """
 
 from __future__ import annotations
@@ -36,12 +33,8 @@ DANGER = re.compile(
     r"|url\(\s*[\"']?(?!#)|@import",
     re.IGNORECASE,
 )
-_SEX = re.compile(
-    r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b"
-)
-_HOURS = re.compile(
-    r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b"
-)
+_SEX = re.compile(r"\b(man|woman|men|women|person|people|boy|girl|prince|princess|mr|mrs|merman|mermaid|merperson)\b")
+_HOURS = re.compile(r"\b(one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)[- ](o.?clock|thirty)\b")
 _SIDES = re.compile(r"\b(left|right|up|down|upwards|downwards|leftwards|rightwards|backhand)\b")
 
 
@@ -55,24 +48,12 @@ def family(name: str) -> str:
 
 def split_of(name: str) -> str:
     """By the family's hash: the same for every style, set of packages and machine."""
-    number = (
-        int.from_bytes(
-            hashlib.blake2b(f"emoji {family(name)}".encode(), digest_size=8).digest(), "little"
-        )
-        / 2**64
-    )
-    return (
-        "validation"
-        if number < VALIDATION
-        else "reference"
-        if number < VALIDATION + REFERENCE
-        else "train"
-    )
+    number = int.from_bytes(hashlib.blake2b(f"emoji {family(name)}".encode(), digest_size=8).digest(), "little") / 2**64
+    return "validation" if number < VALIDATION else "reference" if number < VALIDATION + REFERENCE else "train"
 
 
 class EmojiReader:
-    """Every icon of every style, in an order that mixes both, so that the first few hundred stand
-    for all.
+    """Every icon of every style, in an order that mixes both, so that the first few hundred stand for all.
 
     `apart`: only those of the style that is held out.
     """
@@ -87,21 +68,11 @@ class EmojiReader:
             raise BadInput(f"no style is called '{style}'", nearest(style, styles))
         self.style = style or (APART if APART in styles else styles[-1])
         if len(styles) < 2:
-            raise BadInput(
-                f"only one style is there: {styles[0]}",
-                "one is held out: give at least two icon sets",
-            )
+            raise BadInput(f"only one style is there: {styles[0]}", "one is held out: give at least two icon sets")
         self.apart = apart
-        chosen = [
-            one for one in self.packages.sets.values() if (one.style == self.style) or not apart
-        ]
+        chosen = [one for one in self.packages.sets.values() if (one.style == self.style) or not apart]
         self.icons = sorted(
-            (
-                (one, name)
-                for one in chosen
-                for name in one.icons
-                if not apart or one.style == self.style
-            ),
+            ((one, name) for one in chosen for name in one.icons if not apart or one.style == self.style),
             key=lambda pair: (_mixed(f"{pair[0].style}/{pair[1]}"), pair[1], pair[0].style),
         )
         _renderer()
@@ -117,9 +88,7 @@ class EmojiReader:
     def about(self) -> dict[str, Any]:
         """For the store's card: where its pictures come from."""
         used = {
-            style: version
-            for style, version in self.packages.versions().items()
-            if (style == self.style) == self.apart
+            style: version for style, version in self.packages.versions().items() if (style == self.style) == self.apart
         }
         return {
             "packages": used,
@@ -133,9 +102,7 @@ class EmojiReader:
         if icons.style == self.style and not self.apart:
             return Given(place, b"", {}, left="of the style that is held out")
         if known is None:
-            return Given(
-                place, b"", {}, left="CLDR has no such name (skin tones, flags, sequences)"
-            )
+            return Given(place, b"", {}, left="CLDR has no such name (skin tones, flags, sequences)")
         alias = icons.icons[name].get("alias")
         if alias in self.packages.names:
             return Given(place, b"", {}, left="another name of a picture that is there")
@@ -150,9 +117,7 @@ class EmojiReader:
             "medium": [words.medium(known.name, known.keywords)],
             "long": [words.long(known.name, known.keywords, icons.title, group, facts)],
         }
-        return Given(
-            place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name)
-        )
+        return Given(place, _on_white(rgba), captions, group=family(known.name), split=split_of(known.name))
 
 
 def _mixed(name: str) -> bytes:
@@ -160,8 +125,7 @@ def _mixed(name: str) -> bytes:
 
 
 def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """(S, S, 4) of an icon, centred in a square; what could reach outside of its own text is
-    refused."""
+    """(S, S, 4) of an icon, centred in a square; what could reach outside of its own text is refused."""
     icon = icons.icons[name]
     body = icon["body"]
     if len(body) > MOST_BODY or DANGER.search(body):
@@ -171,28 +135,21 @@ def draw(icons: IconSet, name: str, size: int) -> np.ndarray[Any, np.dtype[np.ui
             else f"too long an SVG: {len(body):,} signs"
         )
     left, top, width, height = (
-        float(icon.get(what, own))
-        for what, own in zip(("left", "top", "width", "height"), icons.box, strict=True)
+        float(icon.get(what, own)) for what, own in zip(("left", "top", "width", "height"), icons.box, strict=True)
     )
     side = max(width, height)
     view = f"{left - (side - width) / 2:g} {top - (side - height) / 2:g} {side:g} {side:g}"
     svg = (
-        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-        f' width="{size}" height="{size}" viewBox="{view}">{body}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{size}" '
+        f'height="{size}" viewBox="{view}">{body}</svg>'
     )
     try:
-        data = bytes(
-            _renderer().svg_to_bytes(
-                svg_string=svg, width=size, height=size, skip_system_fonts=True
-            )
-        )
+        data = bytes(_renderer().svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
         pixels = np.array(Image.open(io.BytesIO(data), formats=("PNG",)).convert("RGBA"))
     except Exception as error:  # a Rust library behind it: many kinds
         raise ValueError(f"cannot be drawn ({type(error).__name__}: {str(error)[:80]})") from None
     if pixels.shape != (size, size, 4):
-        raise ValueError(
-            f"drawn with {pixels.shape[1]} x {pixels.shape[0]} pixels, asked for {size}"
-        )
+        raise ValueError(f"drawn with {pixels.shape[1]} x {pixels.shape[0]} pixels, asked for {size}")
     return pixels
 
 
@@ -200,9 +157,7 @@ def _renderer() -> Any:
     try:
         import resvg_py  # type: ignore[import-not-found]
     except ImportError:
-        raise BadInput(
-            "to draw SVG the package resvg-py is needed", "pip install resvg-py"
-        ) from None
+        raise BadInput("to draw SVG the package resvg-py is needed", "pip install resvg-py") from None
     return resvg_py
 
 

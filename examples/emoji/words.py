@@ -1,5 +1,4 @@
-"""Three captions of an emoji: its name; name and keywords; and a template over facts that can be
-checked in the pixels.
+"""Three captions of an emoji: its name; name and keywords; and a template over facts that can be checked in the pixels.
 
 S side in pixels
 """
@@ -49,21 +48,13 @@ def colour_names(rgb: NDArray[np.uint8]) -> NDArray[np.str_]:
     red, green, blue = unit.T
     hue = (
         np.select(
-            [high == red, high == green],
-            [(green - blue) / span % 6, (blue - red) / span + 2],
-            (red - green) / span + 4,
+            [high == red, high == green], [(green - blue) / span % 6, (blue - red) / span + 2], (red - green) / span + 4
         )
         * 60
     )
     saturation = np.where(high > 0, spread / np.where(high > 0, high, 1), 0)
-    words = np.array([word for _, word in HUES])[
-        np.searchsorted([bound for bound, _ in HUES], hue, side="right")
-    ]
-    words = np.where(
-        (np.isin(words, ("orange", "red"))) & (light < 0.4) & (hue >= 8) & (hue < 45),
-        "brown",
-        words,
-    )
+    words = np.array([word for _, word in HUES])[np.searchsorted([bound for bound, _ in HUES], hue, side="right")]
+    words = np.where((np.isin(words, ("orange", "red"))) & (light < 0.4) & (hue >= 8) & (hue < 45), "brown", words)
     grey = np.select([light < 0.2, light > 0.88], ["black", "white"], "grey")
     return np.where((saturation < 0.16) | (light < 0.1) | (light > 0.96), grey, words)
 
@@ -77,9 +68,7 @@ def measure(rgba: NDArray[np.uint8]) -> Facts:
     order = np.lexsort((words, -counts))
     shares = counts[order] / counts.sum()
     ranked = [str(word) for word in words[order]]
-    colours = [word for word, share in zip(ranked, shares, strict=True) if share >= SOME][
-        :3
-    ] or ranked[:1]
+    colours = [word for word, share in zip(ranked, shares, strict=True) if share >= SOME][:3] or ranked[:1]
     rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
     height, width = rows[-1] - rows[0] + 1, columns[-1] - columns[0] + 1
     inside = drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
@@ -89,11 +78,7 @@ def measure(rgba: NDArray[np.uint8]) -> Facts:
         tuple(colours),
         bool(shares[0] >= MOSTLY),
         "large" if cover > FULL else "small" if cover < SMALL else "of middle size",
-        "wide"
-        if width > LONG_SIDE * height
-        else "tall"
-        if height > LONG_SIDE * width
-        else "as wide as tall",
+        "wide" if width > LONG_SIDE * height else "tall" if height > LONG_SIDE * width else "as wide as tall",
         bool(mirrored > MIRRORED),
     )
 
@@ -114,7 +99,4 @@ def long(name: str, keywords: tuple[str, ...], title: str, group: str, facts: Fa
     about = f" ({', '.join(keywords[:KEYWORDS])})" if keywords else ""
     kind = f", one of {group.lower().replace('&', 'and')}" if group else ""
     mirrored = "symmetric" if facts.symmetric else "not symmetric"
-    return (
-        f"{name} in the style of {title}{kind}{about}."
-        f" It is {seen}, {facts.size}, {facts.shape}, {mirrored}."
-    )
+    return f"{name} in the style of {title}{kind}{about}. It is {seen}, {facts.size}, {facts.shape}, {mirrored}."

@@ -33,15 +33,16 @@ from fulcrum.advice.effect_pool import (
 from fulcrum.files.atomic import write_new
 from fulcrum.files.paths import require_free
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.power import chance_seen
 from fulcrum.judge.statistics import pairs_needed
 from fulcrum.levers.folder_lever import FromFolder
 from fulcrum.measure.evaluation import can_measure
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, Staged, apply, ask, parse, read_lever
 from fulcrum.studies.cell import lay_out
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.plan_file import from_person
-from fulcrum.studies.power import chance_seen, estimate
 from fulcrum.studies.proof import PRIMARY_ANYWHERE, with_primary
 from fulcrum.studies.runner import room
 

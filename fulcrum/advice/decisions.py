@@ -5,9 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fulcrum.judge import schema as certainty
-from fulcrum.judge import schema as number
-from fulcrum.judge import sentences
+from fulcrum.judge import schema, sentences
 from fulcrum.judge.figures import floors
 from fulcrum.judge.schema import ArmResult, Effect, StudyResult
 from fulcrum.judge.tables import mean_sd
@@ -131,7 +129,7 @@ class Decision(NamedTuple):
     @property
     def margin(self) -> str:
         """The least change that matters, in words."""
-        return number.plain(self.result.plan.smallest_effect)
+        return schema.plain(self.result.plan.smallest_effect)
 
     @property
     def removed(self) -> float | None:
@@ -210,9 +208,9 @@ class Decision(NamedTuple):
     @property
     def change(self) -> str:
         return (
-            number.change(self.effect.mean, self.effect.low, self.effect.high)
+            schema.change(self.effect.mean, self.effect.low, self.effect.high)
             if self.effect
-            else number.NONE
+            else schema.NONE
         )
 
     @property
@@ -259,7 +257,7 @@ class Decision(NamedTuple):
         )
         return [
             *other,
-            *certainty.remarks(self.result, self.arm),
+            *schema.remarks(self.result, self.arm),
             *self.arm.labels,
             *unlike,
             *self._drawn,
@@ -302,10 +300,10 @@ class Decision(NamedTuple):
         if self.gain is None or mean is None:
             return []
         if known and self._signed(mean - known[0].value) <= margin:
-            floor = f"{known[0].name} gets {number.plain(known[0].value)}"
+            floor = f"{known[0].name} gets {schema.plain(known[0].value)}"
             return [f"at the metric's floor ({floor}): how much worse cannot be told"]
         if metric.ceiling is not None and abs(mean - metric.ceiling) <= margin:
-            ceiling = f"real pictures get {number.plain(metric.ceiling)}"
+            ceiling = f"real pictures get {schema.plain(metric.ceiling)}"
             return [f"at the metric's ceiling ({ceiling}): how much better cannot be told"]
         return []
 
@@ -315,14 +313,14 @@ class Decision(NamedTuple):
         no better; '–' where there is nothing to say."""
         gain, time = self.gain, self.time
         if gain is None or time is None or self.verdict not in ("better", "worse", "tie"):
-            return number.NONE
+            return schema.NONE
         dearer = time - 1.0
         if self.verdict == "better":
             return self._price(dearer)
         if dearer >= -TIMING_ERROR:
-            return number.NONE
+            return schema.NONE
         if self.verdict == "tie":
-            return f"as good, {number.ratio(time)} the time"
+            return f"as good, {schema.ratio(time)} the time"
         return (
             f"{self._per_tenth(-dearer)} per −10 % time" if dearer < -2 * TIMING_ERROR else "faster"
         )
@@ -339,7 +337,7 @@ class Decision(NamedTuple):
     def _per_tenth(self, share: float) -> str:
         assert self.effect is not None and self.effect.mean is not None
         size = self.effect.mean * 0.1 / share
-        return number.signed(size, max(0, -math.floor(math.log10(abs(size)))) if size else 0)
+        return schema.signed(size, max(0, -math.floor(math.log10(abs(size)))) if size else 0)
 
     def at_equal_time(self, metric: str) -> Effect | None:
         """The same comparison with time held equal, where curves were read and times differ by more

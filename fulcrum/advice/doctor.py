@@ -429,7 +429,7 @@ class _RunFindings:
             if measured:
                 require_unchanged(self.folder.path, measured)
             else:
-                read_lines(self.folder.path / CURVE, None)
+                read_lines(self.folder.path / CURVE)
         except BadInput as error:
             yield error.message
 

@@ -14,13 +14,13 @@ from scipy.stats import t as student
 from fulcrum.advice.decisions import all_decisions, lever_of, row_of
 from fulcrum.files.paths import read_regular
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.claim_verdicts import claimed_direction
 from fulcrum.judge.schema import StudyResult
 from fulcrum.levers.base import Claim
 from fulcrum.levers.measured_table import read_measured
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
 from fulcrum.spec.run import FIRST_SCIENCE, SCIENCE
-from fulcrum.studies.claims import claimed_direction
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------

@@ -587,8 +587,8 @@ class PowerLow(AuditRule):
     )
 
     def in_plan(self, study: "PlannedStudy") -> Sightings:
+        from fulcrum.judge.power import detectable
         from fulcrum.judge.statistics import pairs_needed
-        from fulcrum.studies.power import detectable
 
         plan, arms = study.plan, sum(not arm.is_baseline for arm in study.arms)
         if plan.design != "one_at_a_time" or not arms or len(plan.seeds) < pairs_needed(plan.alpha):

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import DeviceName, Json, Quiet, emit, heard
+from fulcrum.cli.options import DeviceName, Json, Quiet, emit, heard, part_of
 from fulcrum.cli.train import train_command
-from fulcrum.spec.errors import BadInput
 
 Part = Annotated[
     str,
@@ -148,7 +147,7 @@ def caption(
     )
     go = Recaption(wish, heard(quiet), open_scorer)
     if part and go.done is None:
-        go.ask(*_numbers(part))
+        go.ask(*part_of(part))
         left = len(go.blocks.missing())
         emit(
             {"left": left},
@@ -215,10 +214,3 @@ def _device(name: str) -> str:
     from fulcrum.training.dist.choose_system import device_named
 
     return str(device_named(name))
-
-
-def _numbers(part: str) -> tuple[int, int]:
-    number, _, of = part.partition("/")
-    if not (number.isdigit() and of.isdigit() and int(number) < int(of)):
-        raise BadInput(f"--part is written K/N with K < N, found '{part}'")
-    return int(number), int(of)

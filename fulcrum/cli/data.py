@@ -135,9 +135,17 @@ def _scores(
         about = read_about(local_folder(store))
         return read_scores(table, about["count"], about["content"])
     if scorer:
-        from fulcrum.measure.store_scores import score_rows
+        from fulcrum.data.stores.picture_store import PictureStore, local_folder
+        from fulcrum.measure.store_scores import open_scorer, score_rows
+        from fulcrum.networks.captioning.captioners import WORLD
+        from fulcrum.networks.captioning.recaption import foreign_store
 
-        return score_rows(store, scorer, caption, held_out, tell)
+        opened = PictureStore(local_folder(store))
+        score = open_scorer(scorer)
+        if scorer == WORLD and (warning := foreign_store(opened)):
+            tell(warning)
+        assert score is not None  # the name is not empty
+        return score_rows(opened, score, caption, held_out, tell)
     return None
 
 
@@ -389,13 +397,15 @@ def score_pairs(
 ) -> None:
     """Score every training picture with its caption, for "caption_filter(scores='FILE')"."""
     from fulcrum.data.stores.derived_store import write_scores
-    from fulcrum.data.stores.picture_store import read_about
+    from fulcrum.data.stores.picture_store import PictureStore
     from fulcrum.measure.features.extractor import load_extractor
-    from fulcrum.measure.store_scores import score_store
+    from fulcrum.measure.store_scores import score_rows, scorer_of
 
-    about = read_about(path)
-    scores = score_store(path, load_extractor(features), caption, heard(quiet))
-    write_scores(to, scores, about)
+    store = PictureStore(path)
+    score = scorer_of(load_extractor(features))
+    fits = score_rows(store, score, caption, False, heard(quiet))
+    scores = {row: float(fits[row]) for row in store.split("train").tolist()}
+    write_scores(to, scores, store.about)
     emit(
         {"file": str(to), "scored": len(scores)},
         as_json,

@@ -10,8 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from fulcrum.cli.options import OUT, DeviceName, Files, Images, Json, Out, Quiet, Set, emit, say
-from fulcrum.spec.errors import BadInput
+from fulcrum.cli.options import (
+    OUT,
+    DeviceName,
+    Files,
+    Images,
+    Json,
+    Out,
+    Quiet,
+    Set,
+    emit,
+    part_of,
+    say,
+)
 
 Processes = Annotated[
     int, typer.Option(min=1, max=256, help="Share the work among this many processes.")
@@ -62,7 +73,7 @@ def encode(
 
     torch.set_num_threads(thread_count(None))
     where = device_named(device)
-    number, of = _numbers(part) if part else (0, processes)
+    number, of = part_of(part) if part else (0, processes)
     if where == "cuda":
         # each process has its own, while there are some
         torch.cuda.set_device(number % torch.cuda.device_count())
@@ -115,13 +126,6 @@ def _entry(feed: Any, job: Any, tell: Any) -> dict[str, Any]:
         "samples": job.count,
         "bytes": int(sum(array.nbytes for array in arrays.values())),
     }
-
-
-def _numbers(part: str) -> tuple[int, int]:
-    number, _, of = part.partition("/")
-    if not (number.isdigit() and of.isdigit() and int(number) < int(of)):
-        raise BadInput(f"--part is written K/N with K < N, found '{part}'")
-    return int(number), int(of)
 
 
 def _children(

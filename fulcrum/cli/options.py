@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fulcrum.spec.errors import shown_lines
+from fulcrum.spec.errors import BadInput, shown_lines
 
 if TYPE_CHECKING:
     from fulcrum.spec.phrase import Catalogue
@@ -126,7 +126,7 @@ OnAlarm = Annotated[
     str | None,
     typer.Option(
         "--on-alarm",
-        metavar="tell|stop|skip|roll_back",
+        metavar="tell|stop",
         help=(
             "What is done when a run goes wrong (loss spike, dead gradients, stalled updates, dtype"
             " drift, collapse): tell (default), stop, leave such steps out, or go back to before"
@@ -190,6 +190,14 @@ def emit(value: Mapping[str, Any] | list[Any], as_json: bool, text: str = "") ->
         print(json.dumps(value))
     elif text:
         print(shown_lines(text))
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """K and N of --part K/N."""
+    number, _, of = text.partition("/")
+    if not (number.isdigit() and of.isdigit() and int(number) < int(of)):
+        raise BadInput(f"--part is written K/N with K < N, found '{text}'")
+    return int(number), int(of)
 
 
 def catalogue(files: Iterable[Path] | None) -> "tuple[Catalogue, dict[str, str]]":

@@ -212,10 +212,10 @@ def plan_command(
     """
     from fulcrum.studies.arm_cost import Clock
     from fulcrum.studies.cell import lay_out
+    from fulcrum.studies.estimate import estimate
     from fulcrum.studies.frozen_plan import folder_of
     from fulcrum.studies.outline import outline
     from fulcrum.studies.plan_file import load
-    from fulcrum.studies.power import estimate
     from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, with_primary
     from fulcrum.studies.runner import room
 

@@ -41,7 +41,7 @@ from fulcrum.spec.flops import amount
 from fulcrum.spec.speed import GPUS, hours_in_words, money
 
 if TYPE_CHECKING:
-    from fulcrum.spec.edit import Change
+    from fulcrum.spec.record import Change
     from fulcrum.spec.run import RunSpec
     from fulcrum.spec.slots import StartFiller
     from fulcrum.training.run_folder import RunFolder

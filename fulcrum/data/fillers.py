@@ -38,7 +38,7 @@ class OneStyle(slots.CaptionFiller):
     def tokens(self, max_objects: int) -> float:
         return TOKENS[max_objects][self.style]
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.captions import Chooser
 
         return Chooser((self.style,), (1.0,))
@@ -70,7 +70,7 @@ class MixedStyles(slots.CaptionFiller):
         )
         return weighed / (self.long + self.medium + self.short)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.captions import Chooser
 
         return Chooser(("long", "medium", "short"), (self.long, self.medium, self.short))
@@ -99,14 +99,14 @@ class NamedCaptions(slots.CaptionFiller):
         weights = self.weights or (1.0,) * len(self.names)
         return tuple(name for name, weight in zip(self.names, weights, strict=True) if weight)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.captions import NamedChooser
 
         return NamedChooser(self.names, self.weights or (1.0,) * len(self.names))
 
 
 # --------------------------------------------------------------------------------------------------
-# Records of the data seams: sources, and the caption choosers of `caption_fillers.py`.
+# Records of the data seams: sources of pictures.
 
 
 class World(slots.SourceFiller):
@@ -123,7 +123,7 @@ class World(slots.SourceFiller):
     #: largest share of a side that is cut away, at a keyed corner
     crop: Annotated[float, Within("[0, 0.5]")] = 0.0
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.source import WorldSource
 
         return WorldSource(
@@ -176,18 +176,17 @@ class Filtered(World):
     drop: Fraction = 0.1  # share of the pairs that goes, worst first
     asset: str = "score"  # the shipped part that scores a pair
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.mix import FilteredSource, keep_best
 
-        inner, cache = super().build(ctx), getattr(ctx, "cache", None)
-        if cache is None:
+        inner = super().build(ctx)
+        if ctx.cache is None:
             raise BadInput(
                 "a filtered source cannot be built here: nothing keeps the scores of its pairs",
                 "build it through a Feed, or hand over a context that has a `cache`",
             )
-        scores = cache.scores(
-            inner, ctx.run.data.caption.build(ctx), self.asset, getattr(ctx, "say", None)
-        )
+        chooser = ctx.run.data.caption.build(ctx)
+        scores = ctx.cache.scores(inner, chooser, self.asset, ctx.say)
         return FilteredSource(inner, keep_best(scores, self.drop))
 
     def hashes(self) -> dict[str, str]:
@@ -204,12 +203,12 @@ class RecaptionedWorld(World):
     #: words drawn by their probability: one thing is told in several ways; else the likeliest
     drawn: bool = True
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.mix import RecaptionedSource
         from fulcrum.files.shipped import asset_hash
 
-        inner, cache = super().build(ctx), getattr(ctx, "cache", None)
-        if cache is None:
+        inner = super().build(ctx)
+        if ctx.cache is None:
             raise BadInput(
                 "a recaptioned source cannot be built here: nothing keeps its captions",
                 "build it through a Feed, or hand over a context that has a `cache`",
@@ -217,10 +216,7 @@ class RecaptionedWorld(World):
         names = [
             name for name in self.caption_names() if name in ctx.run.data.caption.caption_names()
         ]
-        captions = {
-            name: cache.captions(inner, name, self.drawn, getattr(ctx, "say", None))
-            for name in names
-        }
+        captions = {name: ctx.cache.captions(inner, name, self.drawn, ctx.say) for name in names}
         return RecaptionedSource(inner, captions, f"{asset_hash('captioner')} {self.drawn}")
 
     def hashes(self) -> dict[str, str]:
@@ -250,10 +246,10 @@ class Folder(slots.SourceFiller):
 
         return caption_names(_about(self.path))
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from math import lcm
 
-        from fulcrum.data.buckets import open_pictures
+        from fulcrum.data.buckets import BucketSource, open_pictures
 
         run = ctx.run
         unit = lcm(
@@ -263,9 +259,8 @@ class Folder(slots.SourceFiller):
         source = open_pictures(
             self.path, self.split, run.data.size, self.count, run.budget.batch, unit
         )
-        say = getattr(ctx, "say", None)
-        if say and hasattr(source, "shapes_in_words"):
-            say(source.shapes_in_words())
+        if ctx.say and isinstance(source, BucketSource):
+            ctx.say(source.shapes_in_words())
         return source
 
     def pictures(self) -> int:
@@ -318,7 +313,7 @@ class SquareFolder(Folder):
 
     kind: ClassVar[str] = "square_folder"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         return self.at_size(ctx.run.data.size)
 
     def at_size(self, size: int) -> Any:
@@ -336,7 +331,7 @@ class FilteredFolder(Folder):
     scores: the embedded scorer reads the embedded world only."""
 
     kind: ClassVar[str] = "filtered_folder"
-    scores: str  # a table of rows and scores: data/store/scores.py
+    scores: str  # a table of rows and scores: fulcrum/data/stores/derived_store.py
     drop: Fraction = 0.1  # share of the pairs that goes, worst first
 
     @field_validator("scores")
@@ -351,7 +346,7 @@ class FilteredFolder(Folder):
         about = _about(self.path)
         return read_scores(Path(self.scores), about["count"], about["content"])
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.mix import without_worst
 
         return without_worst(super().build(ctx), self.row_scores(), self.drop)
@@ -390,7 +385,7 @@ class Mix(slots.SourceFiller):
             )
         return self
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: slots.DataContext) -> Any:
         from fulcrum.data.mix import MixSource
 
         sources = [Folder(path=path).build(ctx) for path in self.paths]

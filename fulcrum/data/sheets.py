@@ -24,10 +24,10 @@ from fulcrum.spec.keyed import key
 _LOOKED_AT = 20_000  # proportions and overlap use at most this many scenes of a source
 
 
-def data_card(sources: Sequence[WorldSource], chooser: Chooser | None = None) -> dict[str, Any]:
+def data_card(sources: Sequence[WorldSource]) -> dict[str, Any]:
     """Facts of these sources as plain data, ready for JSON."""
     looked_at = [source.scenes(np.arange(min(len(source), _LOOKED_AT))) for source in sources]
-    card: dict[str, Any] = {
+    return {
         "generator": "fulcrum world",
         "version": v.WORLD_VERSION,
         "sources": [
@@ -35,10 +35,6 @@ def data_card(sources: Sequence[WorldSource], chooser: Chooser | None = None) ->
         ],
         "overlap": _overlap(looked_at),
     }
-    if chooser is not None:
-        weights = np.array(chooser.weights) / sum(chooser.weights)
-        card["captions"] = dict(zip(chooser.styles, weights.tolist(), strict=True))
-    return card
 
 
 def _facts(source: WorldSource, chosen: Scenes) -> dict[str, Any]:
@@ -176,25 +172,19 @@ def _wrapped(line: str, pixels: int, font: Font) -> list[str]:
     return [one for one in lines if one]
 
 
-def world_sheet(
-    to: Path,
-    sources: Sequence[WorldSource],
-    chooser: Chooser | None = None,
-    columns: int = COLUMNS,
-    side: int = SIDE,
-) -> Path:
-    """Scenes of each source, drawn at `side` pixels whatever the source's own size."""
+def world_sheet(to: Path, sources: Sequence[WorldSource]) -> Path:
+    """Scenes of each source, drawn at one size whatever the source's own."""
     rows: dict[str, Sequence[Captioned]] = {}
     for source in sources:
-        shown = replace(source, size=side, count=min(columns, len(source)))
+        shown = replace(source, size=SIDE, count=min(COLUMNS, len(source)))
         samples = shown.read(np.arange(len(shown)))
-        texts = shown.prompts(chooser or Chooser(), samples.ids)
+        texts = shown.prompts(Chooser(), samples.ids)
         wrong = f", {source.mislabelled:.0%} mislabelled" if source.mislabelled else ""
         rows[f"{source.split}, {source.domain}: {len(source):,} scenes{wrong}"] = [
             (Image.fromarray(pixels.transpose(1, 2, 0)), text)
             for pixels, text in zip(samples.images, texts, strict=True)
         ]
-    return draw_sheet(to, rows, columns, side)
+    return draw_sheet(to, rows)
 
 
 def store_sheet(to: Path, folder: Path) -> Path:

@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from fulcrum.files.atomic import rename_folder, write_atomic
 from fulcrum.files.lock import locked
-from fulcrum.files.paths import Damaged, explained, open_regular, read_regular, remove
+from fulcrum.files.paths import Damaged, explained, open_regular, read_regular
 from fulcrum.files.sealed import (
     CHECK,
     SEAL,
@@ -270,8 +270,6 @@ class StoredRows(Frozen):
 
     dtype: Dtype
     shape: Annotated[tuple[Natural, ...], Field(min_length=1)]
-    #: in a header only of layout 1, where an array is one file and has one checksum
-    sha256: Sha256 | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -282,8 +280,8 @@ class EntryHeader(Frozen):
     facts: dict[str, Any]
     arrays: dict[Name, StoredRows]
     seal: str
-    layout: Literal[1, 2] = 1  # 1: made before there were chunks
-    chunks: Sha256 | None = None  # of the table
+    layout: Literal[2]
+    chunks: Sha256  # of the table
 
 
 class Region(StoredRows):
@@ -417,8 +415,6 @@ class UnfinishedEntry:
         rename_folder(self.folder, self.entry)
         for journal in journals:
             (self.entry / journal.name).unlink()
-        for former in (".parts", ".partial"):  # what an earlier version left of this entry
-            remove(self.entry.with_name(self.entry.name + former))
 
     def _region(self, name: str, rows: NDArray[Any]) -> Region:
         """Where rows will stand in this process's segment."""
@@ -507,8 +503,7 @@ def _alike(one: Region, other: Region) -> bool:
 #     <root>/<kind>-<key>/           an entry; it is whole, since it appears by one rename
 #         header.json                sealed: the facts whose hash is the key, dtype and shape of
 #                                    every array
-#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK of
-#                                    stored_array.py
+#         chunks.bin                 where the rows of every chunk lie, and their sha256: CHUNK
 #         rows.00000.bin ...         rows of the array `rows`, in one file for each process that
 #                                    made chunks and each GB
 #     <root>/<kind>-<key>.making/    the same files of an entry that is not whole, and the journals
@@ -644,22 +639,13 @@ def open_entry(folder: Path, facts: dict[str, Any]) -> dict[str, StoredArray]:
         if int(chunks["rows"].sum()) != about.shape[0]:
             raise Damaged(f"{folder / TABLE} and {HEADER} disagree about the rows of {name}", hint)
         segments = map(int, np.unique(chunks["segment"]))
-        paths = {
-            part: file_of(folder, name, part) if header.layout == 2 else folder / f"{name}.bin"
-            for part in segments
-        }
+        paths = {segment: file_of(folder, name, segment) for segment in segments}
         arrays[name] = StoredArray(np.dtype(about.dtype), about.shape[1:], chunks, paths, hint)
     return arrays
 
 
 def _table(folder: Path, header: EntryHeader, hint: str) -> NDArray[np.void]:
-    """Where the chunks lie; in layout 1 each array is a single one."""
-    if header.layout == 1:
-        abouts = [about for _, about in sorted(header.arrays.items())]
-        digests = [list(bytes.fromhex(about.sha256 or "00" * 32)) for about in abouts]
-        return np.array(
-            [(at, 0, 0, abouts[at].shape[0], digest) for at, digest in enumerate(digests)], CHUNK
-        )
+    """Where the chunks lie."""
     try:
         data = read_regular(folder / TABLE)
         table = np.frombuffer(data, CHUNK)

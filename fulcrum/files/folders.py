@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +25,12 @@ LOCK = "lock"
 MOST = 1 << 24  # bytes of a mark
 
 
-def _never(folder: Path) -> bool:
-    return False
-
-
 class BeginMark(NamedTuple):
     """The file by which a command knows what it began."""
 
     name: str
     field: str  # that its JSON states: a file of the same name is not yet of this command
     work: str  # what the command does, in a word
-    known: Callable[[Path], bool] = _never  # is it of an earlier version, which wrote no mark?
 
 
 def require_begun(folder: Path, mark: BeginMark) -> None:
@@ -43,7 +38,7 @@ def require_begun(folder: Path, mark: BeginMark) -> None:
     be lost, or mixed up."""
     strange = [name for name in sorted(_names(folder)) if not _of_a_beginning(folder / name)]
     # another may just have ended
-    if not strange or _is_marked(folder, mark) or mark.known(folder) or not folder.exists():
+    if not strange or _is_marked(folder, mark) or not folder.exists():
         return
     raise BadInput(
         shown(

@@ -35,9 +35,7 @@ def at_home(path: str | Path) -> Path:
         ) from None
 
 
-def open_regular(
-    path: Path, flags: int = os.O_RDONLY, *, mode: int = 0o666, follow: bool = False
-) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
     """A file descriptor of a plain file, or an OSError whose `strerror` says what stands there
     instead.
 
@@ -47,7 +45,7 @@ def open_regular(
     if flags & os.O_TRUNC:
         raise ValueError("open_regular never empties a file: write it anew with write_atomic")
     try:
-        handle = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW), mode)
+        handle = os.open(path, flags | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW), 0o666)
     except OSError as error:
         # an unread pipe; a link
         if error.errno in (errno.ENXIO, 0 if follow else errno.ELOOP) and os.path.lexists(path):

@@ -1,19 +1,18 @@
 """Files behind URLs: addresses without secrets, streams, and a local cache of whole files."""
 
 import hashlib
-import io
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPResponse
 from math import prod
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 from urllib.error import HTTPError
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
-from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from fsspec.spec import AbstractFileSystem
 
@@ -195,10 +194,6 @@ def _missing(url: str, error: ImportError) -> BadInput:
 
 
 WAIT = 60.0  # seconds without a byte
-# bytes before a body: the standard library reads "100 Continue" for as long as they come
-MOST_BEFORE = 1 << 20
-# bytes a second, over WAIT seconds: who sends one byte a second holds an import for ever
-SLOWEST = 1000
 _COUNT = re.compile(r"[0-9]{1,18}")  # isdigit() accepts signs that int() does not
 _WHOLE = (200, 203)  # statuses of an answer that holds all of a file
 _ONLY_GET = (403, 405, 501)  # some servers and signed URLs know no HEAD
@@ -249,73 +244,8 @@ class _Redirects(HTTPRedirectHandler):
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-class _PacedBytes(io.RawIOBase):
-    """The bytes of a connection, headers and all, as long as enough of them come."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.since, self.came = stream, time.monotonic(), 0
-        self.before: int | None = None  # bytes so far, where the body has not begun
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int | None:
-        count: int | None = self.stream.readinto(into)
-        self.came += count or 0
-        if self.before is not None:
-            self.before += count or 0
-            if self.before > MOST_BEFORE:
-                raise OSError(f"more than {MOST_BEFORE:,} bytes came, and no answer among them")
-        took = time.monotonic() - self.since
-        if took > WAIT:
-            if count and self.came < SLOWEST * took:
-                raise TimeoutError(
-                    f"only {self.came / took:.0f} bytes a second came, expected {SLOWEST:,} at"
-                    " least"
-                )
-            self.since, self.came = time.monotonic(), 0
-        return count
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
-
-
-class _PacedAnswer(HTTPResponse):
-    def __init__(self, sock: Any, *given: Any, **options: Any) -> None:
-        super().__init__(sock, *given, **options)
-        self.paced = _PacedBytes(sock.makefile("rb", buffering=0))
-        self.fp.close()  # nothing was read of it yet
-        self.fp = io.BufferedReader(self.paced)
-
-    def begin(self) -> None:
-        self.paced.before = 0
-        super().begin()
-        self.paced.before = None
-
-
-class _Http(HTTPConnection):
-    response_class = _PacedAnswer
-
-
-class _Https(HTTPSConnection):
-    response_class = _PacedAnswer
-
-
-class _OverHttp(HTTPHandler):
-    def http_open(self, req: Request) -> Any:
-        return self.do_open(_Http, req)
-
-
-class _OverHttps(HTTPSHandler):
-    def https_open(self, req: Request) -> Any:
-        return self.do_open(_Https, req)
-
-
 def _ask(request: Request) -> HTTPResponse:
-    return cast(
-        HTTPResponse, build_opener(_OverHttp, _OverHttps, _Redirects).open(request, timeout=WAIT)
-    )
+    return cast(HTTPResponse, build_opener(_Redirects).open(request, timeout=WAIT))
 
 
 def _ask_whole(url: str) -> HTTPResponse:

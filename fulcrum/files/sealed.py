@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fulcrum.files.atomic import atomic_file, write_json
+from fulcrum.files.atomic import atomic_file, write_atomic, write_json
 from fulcrum.files.paths import (
     is_full,
     naming,
@@ -121,13 +121,12 @@ def read_json(
     *,
     kind: type[FulcrumError] = BadInput,
     limit: int = MOST,
-    follow: bool = True,
 ) -> dict[str, Any]:
     """A JSON object; whatever else stands there (nothing, a pipe, bad bytes, 200,000 brackets) is
     `kind` with `hint`."""
     try:
         # bytes: a mark of UTF-8 is no part of it
-        value = json.loads(read_regular(path, limit=limit, follow=follow))
+        value = json.loads(read_regular(path, limit=limit, follow=True))
     except (OSError, ValueError, RecursionError) as error:
         raise kind(f"{path} cannot be read: {error}", hint) from None
     if not isinstance(value, dict):
@@ -166,14 +165,12 @@ class Records(NamedTuple):
         """The bad lines, each in one sentence."""
         return [_sentence(self.path, line) for line in self.lines if line.value is None]
 
-    def require_good(
-        self, hint: str, *, kind: type[FulcrumError] = BadInput
-    ) -> list[dict[str, Any]]:
+    def require_good(self, hint: str) -> list[dict[str, Any]]:
         """All values, or the first bad line as an error; only a last line that was cut off is
         passed over."""
         for line in self.lines[: len(self.lines) - self.cut]:
             if line.value is None:
-                raise kind(_sentence(self.path, line), hint)
+                raise BadInput(_sentence(self.path, line), hint)
         return self.values
 
 
@@ -244,6 +241,22 @@ def append_bytes(path: Path, data: bytes) -> None:
             _write(handle, data)
     finally:
         os.close(handle)
+
+
+def write_block(path: Path, head: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write lines behind a head that states their number and hash: whole or absent."""
+    body = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    head = {**head, "lines": len(lines), "sha256": sha256_bytes(body)}
+    write_atomic(path, json.dumps(head).encode() + b"\n" + body)
+
+
+def read_block(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """The head and the lines of a block; None if they do not have their hash."""
+    first, _, body = path.read_bytes().partition(b"\n")
+    head = parse_line(first).value or {}
+    if sha256_bytes(body) != head.get("sha256"):
+        return None
+    return head, [json.loads(line) for line in body.splitlines()]
 
 
 def keep_records(path: Path, wanted: Callable[[dict[str, Any]], bool]) -> list[str]:

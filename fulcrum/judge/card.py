@@ -109,7 +109,7 @@ class Metric(NamedTuple):
     unit: str
     better: Better
     explain: str
-    sees: Sees = {}  # what it declares about each fault: see expect.py
+    sees: Sees = {}  # what it declares about each fault of the probe
 
 
 METRICS: dict[str, Metric] = {

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
-from fulcrum.judge import schema as number
-from fulcrum.judge import sentences
+from fulcrum.judge import schema, sentences
 from fulcrum.judge.schema import ArmResult, CellResult, ShownMetric, StudyResult
 from fulcrum.judge.tables import mean_sd
 
@@ -70,13 +69,13 @@ class Canvas:
         self.line(x.start, y, x.end, y, "axis")
         for value in x.ticks(about) if about else []:
             self.line(x(value), y, x(value), y + 4, "axis")
-            self.text(x(value), y + 17, number.short(round(value, 12)), "tick", "middle")
+            self.text(x(value), y + 17, schema.short(round(value, 12)), "tick", "middle")
 
     def grid(self, y: "Axis", left: float, right: float, about: int = 4) -> None:
         """Horizontal lines with their values to the left."""
         for value in y.ticks(about):
             self.line(left, y(value), right, y(value), "grid")
-            self.text(left - 6, y(value) + 4, number.short(round(value, 12)), "tick", "end")
+            self.text(left - 6, y(value) + 4, schema.short(round(value, 12)), "tick", "end")
 
     def directions(self, x: "Axis", y: float, higher: bool) -> None:
         """Which end of an axis of differences is better."""
@@ -249,10 +248,10 @@ def pareto(
             py,
             5.5,
             f"dot {look}",
-            f"{arm.label}: {number.spread(mean, sd)} at {number.ratio(cost)}",
+            f"{arm.label}: {schema.spread(mean, sd)} at {schema.ratio(cost)}",
         )
     desc = "; ".join(
-        f"{arm.label} {number.spread(mean, sd)} at {number.ratio(cost)}"
+        f"{arm.label} {schema.spread(mean, sd)} at {schema.ratio(cost)}"
         for arm, cost, mean, sd in points
     )
     title = f"{metric.label} against {sentences.COSTS[ratio]}"
@@ -329,7 +328,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
     canvas.scale(x, bottom, 5)
     for place, (arm, row, mean) in enumerate(shown):
         y, look = step * place + 28, colour(result, arm)
-        change = number.change(mean, row.low, row.high)
+        change = schema.change(mean, row.low, row.high)
         if margin:  # band and zero line stop at each row, so that they cross no words
             canvas.add(
                 "rect",
@@ -338,7 +337,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
                 width=x(margin) - x(-margin),
                 height=20.0,
                 class_="band",
-                tip=f"±{number.plain(margin)}: too small to matter",
+                tip=f"±{schema.plain(margin)}: too small to matter",
             )
         canvas.text(x.start, y - 16, clip(arm.label, 22), "label")
         canvas.text(x.end, y - 16, change, "value", "end")
@@ -359,7 +358,7 @@ def effects(result: StudyResult, metric: ShownMetric) -> Markup | None:
         canvas.dot(x(mean), y, 4, f"dot {look}")
     canvas.directions(x, bottom + 34, metric.better == "higher")
     desc = "; ".join(
-        f"{arm.label} {number.change(mean, row.low, row.high)}" for arm, row, mean in shown
+        f"{arm.label} {schema.change(mean, row.low, row.high)}" for arm, row, mean in shown
     )
     return canvas.finish(
         f"effects-{result.metrics.index(metric)}",
@@ -384,7 +383,7 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
     canvas.text(0, 12, f"{metric.label}, seed by seed", "label")
     canvas.grid(y, 56, width - 6)
     for seed in both:
-        tip = f"seed {seed}: {number.plain(before[seed])} to {number.plain(after[seed])}"
+        tip = f"seed {seed}: {schema.plain(before[seed])} to {schema.plain(after[seed])}"
         canvas.path([(left, y(before[seed])), (right, y(after[seed]))], f"pair {look}", tip)
         if len(both) > SEED_DOTS:
             continue
@@ -398,7 +397,7 @@ def pairs(result: StudyResult, arm: ArmResult, metric: ShownMetric) -> Markup | 
     canvas.text(right, height - 8, clip(arm.label, 22), "name", "middle")
     up = sum(after[seed] > before[seed] for seed in both)
     desc = f"{len(both)} seeds, {up} higher with {arm.label}. " + "; ".join(
-        f"seed {seed} {number.plain(before[seed])} to {number.plain(after[seed])}" for seed in both
+        f"seed {seed} {schema.plain(before[seed])} to {schema.plain(after[seed])}" for seed in both
     )
     return canvas.finish(
         f"pairs-{result.place_of(arm)}-{result.metrics.index(metric)}",
@@ -439,7 +438,7 @@ def standing(result: StudyResult, metric: ShownMetric) -> str:
     if not known or mean is None:
         return ""
     best, places = known[0], _places(metric, mean)
-    here, floor = number.plain(mean, places), f"{best.name} ({number.plain(best.value, places)})"
+    here, floor = schema.plain(mean, places), f"{best.name} ({schema.plain(best.value, places)})"
     unlearned = any(
         row.metric == metric.name and row.verdict == "not learned" for row in result.effects
     )
@@ -448,7 +447,7 @@ def standing(result: StudyResult, metric: ShownMetric) -> str:
     if metric.ceiling is None or metric.ceiling == best.value:
         return f"The baseline, {here}, is better than {floor}."
     share = 100 * (mean - best.value) / (metric.ceiling - best.value)
-    real = number.plain(metric.ceiling, places)
+    real = schema.plain(metric.ceiling, places)
     return (
         f"The baseline, {here}, stands {share:.0f} % of the way from {floor} to real pictures"
         f" ({real})."
@@ -462,12 +461,12 @@ def _places(metric: ShownMetric, mean: float) -> int:
         *(bound.value for bound in floors(metric)),
         *([] if metric.ceiling is None else [metric.ceiling]),
     ]
-    return number.decimals((max(ends) - min(ends)) / 30)
+    return schema.decimals((max(ends) - min(ends)) / 30)
 
 
 def beside(metric: ShownMetric) -> str:
     """What the other pictures that show nothing get, and how far a second judge agrees."""
-    rest = [f"{bound.name} gets {number.plain(bound.value)}" for bound in floors(metric)[1:]]
+    rest = [f"{bound.name} gets {schema.plain(bound.value)}" for bound in floors(metric)[1:]]
     marks = f"Of the bar's other marks, {sentences.listed(rest)}." if rest else ""
     second = (
         f"A second judge checks the first: {metric.agreement.removesuffix('.')}."
@@ -499,19 +498,19 @@ def bar(result: StudyResult, metric: ShownMetric) -> Markup | None:
         canvas.add("rect", x=floor, y=y - 7, width=reached - floor, height=14.0, class_="learned")
     ceiling = [Bound("real pictures", metric.ceiling)] if metric.ceiling is not None else []
     for name, value in (*known, *ceiling):
-        tip = f"{name}: {number.plain(value)}"
+        tip = f"{name}: {schema.plain(value)}"
         canvas.add("line", x1=x(value), y1=y - 7, x2=x(value), y2=y + 11, class_="bound", tip=tip)
     for arm, value in means[1:]:
         canvas.dot(
-            x(value), y, 3.5, f"seed {colour(result, arm)}", f"{arm.label}: {number.plain(value)}"
+            x(value), y, 3.5, f"seed {colour(result, arm)}", f"{arm.label}: {schema.plain(value)}"
         )
     canvas.line(reached, y - 11, reached, y + 11, "zero")
-    _label(canvas, reached, 16, f"baseline {number.plain(mean, places)}", "label")
-    low = f"{known[0].name} {number.plain(known[0].value, places)}"
+    _label(canvas, reached, 16, f"baseline {schema.plain(mean, places)}", "label")
+    low = f"{known[0].name} {schema.plain(known[0].value, places)}"
     if metric.ceiling is None:
         _label(canvas, floor, 64, low, "name")
     else:
-        high = f"real pictures {number.plain(metric.ceiling, places)}"
+        high = f"real pictures {schema.plain(metric.ceiling, places)}"
         _label(
             canvas, min(floor, right - LETTER * (len(low) / 2 + len(high)) - 16), 64, low, "name"
         )
@@ -685,7 +684,7 @@ def _curves(
             px, py = x(mean[-1][0]), y(mean[-1][1])
             canvas.dot(px, py, 3.5, f"dot {colour(result, arm)}")
             canvas.text(px + 6, _free(px, py + 4, ends, 60), result.marks[arm.name], "mark halo")
-            ends_at.append(f"{arm.label} ends at {number.plain(mean[-1][1])}")
+            ends_at.append(f"{arm.label} ends at {schema.plain(mean[-1][1])}")
     kind = "Means over seeds" if crowded else "Thin lines are seeds, thick lines their mean"
     return canvas.finish(ident, title, f"{kind}. " + "; ".join(reversed(ends_at)))
 

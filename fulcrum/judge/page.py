@@ -13,36 +13,26 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fulcrum.files.atomic import write_atomic
 from fulcrum.files.lock import holder_of, locked
 from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.files.sealed import MOST
-from fulcrum.judge import figures as arm_marks
-from fulcrum.judge import figures as cost_figure
-from fulcrum.judge import figures as curve_figure
-from fulcrum.judge import figures as difference_figure
-from fulcrum.judge import figures as range_figure
-from fulcrum.judge import schema as certainty
-from fulcrum.judge import schema as number
-from fulcrum.judge import sections as design_tables
-from fulcrum.judge import sections as ranking
-from fulcrum.judge import sentences
-from fulcrum.judge import sentences as claim_sentences
-from fulcrum.judge import sentences as run_facts
-from fulcrum.judge import tables as table
+from fulcrum.judge import figures, schema, sections, sentences, tables
 from fulcrum.judge.schema import ArmResult, StudyResult
 from fulcrum.spec.errors import BadInput, FulcrumError, inert
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # --------------------------------------------------------------------------------------------------
 # The report as Markdown: for a pull request, a mail, or a terminal.
 
 
-def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) -> str:
+def markdown(result: StudyResult, more: Sequence[tuple[str, tables.Table]] = ()) -> str:
     """The report as Markdown: answers, ranking, all metrics, noise, `more` tables, levers, remarks,
     how to reproduce."""
     lines = [f"# {escaped(result.title)}", ""]
@@ -63,25 +53,25 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
     more_seeds = sentences.more_seeds(result)
     notes = (
         sentences.shrinkage(result),
-        range_figure.standing(result, result.primary),
-        range_figure.beside(result.primary),
-        certainty.question(result),
+        figures.standing(result, result.primary),
+        figures.beside(result.primary),
+        schema.question(result),
         more_seeds,
     )
     lines += [line for note in notes if note for line in ("", escaped(note))]
     lines += ["", code(result.made.command)] if more_seeds else []
     titled = (
-        ("Ranking", table.ranking(result)),
-        ("Failed", table.failed(result)),
-        ("All metrics", table.readings(result)),
-        ("Noise", table.noise(result)),
+        ("Ranking", tables.ranking(result)),
+        ("Failed", tables.failed(result)),
+        ("All metrics", tables.readings(result)),
+        ("Noise", tables.noise(result)),
         *more,
     )
     for title, sheet in titled:
         if sheet.rows:
             lines += ["", f"## {title}", "", f"{escaped(sheet.caption)}.", "", *table_rows(sheet)]
     for arm in result.compared:
-        made = table.comparisons(result, arm)
+        made = tables.comparisons(result, arm)
         lines += [
             "",
             f"## {escaped(arm.label)}",
@@ -90,26 +80,19 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
             "",
         ]
         lines += [
-            f"- {code(change.path)}: {code(number.literal(change.before))} →"
-            f" {code(number.literal(change.after))}"
-            for change in arm.diff
+            f"- {code(path)}: {code(before)} → {code(after)}"
+            for path, before, after in schema.changed_settings(arm)
         ]
         lines += [f"- costs {escaped(sentences.cost(arm))}"] if sentences.cost(arm) else []
         lines += [f"- {escaped(sentences.parts(arm))}"] if sentences.parts(arm) else []
         lines += [
-            f"- claimed: {escaped(claim_sentences.claimed(claim))}, {escaped(claim.scope)}"
+            f"- claimed: {escaped(sentences.claimed(claim))}, {escaped(claim.scope)}"
             f" ({escaped(claim.source)})"
             + (f": {escaped(claim.verdict)}" if claim.verdict else "")
-            + (
-                f". {escaped(seen)}"
-                if (seen := claim_sentences.seen_of(result, arm, claim))
-                else ""
-            )
+            + (f". {escaped(seen)}" if (seen := sentences.seen_of(result, arm, claim)) else "")
             for claim in arm.claims
         ]
-        lines += [
-            f"- failed: seeds {seeds}: {escaped(why)}" for seeds, why in certainty.reasons(arm)
-        ]
+        lines += [f"- failed: seeds {seeds}: {escaped(why)}" for seeds, why in schema.reasons(arm)]
         lines += ["", *table_rows(made)] if made.rows else []
     if result.remarks:
         lines += ["", "## Remarks", "", *(f"- {escaped(remark)}" for remark in result.remarks)]
@@ -119,12 +102,12 @@ def markdown(result: StudyResult, more: Sequence[tuple[str, table.Table]] = ()) 
         "",
         code(result.made.command),
         "",
-        *(f"- {escaped(name)}: {escaped(value)}" for name, value in run_facts.facts(result)),
+        *(f"- {escaped(name)}: {escaped(value)}" for name, value in sentences.facts(result)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def table_rows(sheet: table.Table) -> list[str]:
+def table_rows(sheet: tables.Table) -> list[str]:
     """A table as lines of Markdown, its text escaped."""
     rule = ["---" if i in sheet.text_columns else "---:" for i in range(len(sheet.columns))]
     body = [[escaped(value) for value in row] for row in (sheet.columns, *sheet.rows)]
@@ -134,16 +117,16 @@ def table_rows(sheet: table.Table) -> list[str]:
 def escaped(text: str) -> str:
     """Text of the study is text, not markup: neither a table's bar nor a tag nor a link may come
     from it. An underscore inside a word is no markup."""
-    return re.sub(
-        r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
-        r"\\\g<0>",
-        inert(" ".join(text.split())),
-    )
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = inert(line)
+    return re.sub(r"[\\`*\[\]<>|#~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", line)
 
 
 def code(text: str) -> str:
     """A code span whose fence is longer than any run of backticks inside."""
-    flat = inert(" ".join(text.split())).replace("|", "\\|")
+    line = " ".join(text.split())
+    flat = (line if line.isprintable() else inert(line)).replace("|", "\\|")
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", flat)), default=0))
     return f"{fence}{flat}{fence}" if len(fence) == 1 else f"{fence} {flat} {fence}"
 
@@ -184,26 +167,26 @@ def render(result: StudyResult, gallery: str = "") -> str:
             gallery=gallery,
             script=Markup(script),
             script_hash=script_hash(script),
-            probes=design_tables.probe_table(result),
+            probes=sections.probe_table(result),
             style=Markup(
                 resources.files("fulcrum.judge").joinpath("templates/style.css").read_text("utf-8")
             ),
             others=others,
             decisions=len(result.decisions),
-            ranking=ranking.ranking(result),
-            trends=design_tables.trends(result),
+            ranking=sections.ranking(result),
+            trends=sections.trends(result),
             cells={(arm.name, cell.seed): cell for arm in result.trained for cell in arm.cells},
             held=_held_equal(result),
             exploratory=any(row.exploratory for row in result.effects),
             claimed=any(arm.claims for arm in result.compared),
-            machines=bool(certainty.machines(result)),
+            machines=bool(schema.machines(result)),
             fronts=_drawn(
-                cost_figure.pareto(result, result.primary, "time_ratio"),
-                cost_figure.pareto(result, result.primary, "flops_ratio"),
+                figures.pareto(result, result.primary, "time_ratio"),
+                figures.pareto(result, result.primary, "flops_ratio"),
             ),
             curves=_curves(result),
             panels=(
-                curve_figure.panels(result, result.primary)
+                figures.panels(result, result.primary)
                 if len(others) > CROWD and not result.fraction
                 else []
             ),
@@ -220,8 +203,8 @@ def write(result: StudyResult, folder: Path | str) -> Path:
     page = render(result)  # nothing is touched if this fails
     for name, text in (
         ("report.json", result.model_dump_json(indent=1) + "\n"),
-        ("effects.csv", table.csv_text(result)),
-        ("report.md", markdown(result, design_tables.tables(result))),
+        ("effects.csv", tables.csv_text(result)),
+        ("report.md", markdown(result, sections.tables(result))),
         ("report.html", page),
     ):  # the page last: it speaks of the others
         write_atomic(folder / name, text)
@@ -234,7 +217,9 @@ def read(path: Path | str) -> StudyResult:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only a page needs it
+
     environment = Environment(
         loader=PackageLoader("fulcrum.judge"),
         autoescape=True,
@@ -247,17 +232,11 @@ def _environment() -> Environment:
         f"{NO_BREAK}[", " ["
     )
     environment.globals.update(
-        words=sentences,
-        certainty=certainty,
-        claims=claim_sentences,
-        number=number,
-        table=table,
-        difference_figure=difference_figure,
-        cost_figure=cost_figure,
-        range_figure=range_figure,
-        run_facts=run_facts,
-        arm_marks=arm_marks,
-        design_tables=design_tables,
+        figures=figures,
+        schema=schema,
+        sections=sections,
+        sentences=sentences,
+        tables=tables,
     )
     return environment
 
@@ -291,13 +270,11 @@ def _curves(result: StudyResult) -> list[Markup]:
     loss."""
     if result.fraction is not None:  # no lever has a curve of its own
         return []
-    first = [curve_figure.curves(result, result.primary, axis) for axis in AXES]
+    first = [figures.curves(result, result.primary, axis) for axis in AXES]
     rest = [
-        curve_figure.curves(result, metric)
-        for metric in result.metrics
-        if metric is not result.primary
+        figures.curves(result, metric) for metric in result.metrics if metric is not result.primary
     ]
-    return _drawn(*first, *rest, curve_figure.losses(result))
+    return _drawn(*first, *rest, figures.losses(result))
 
 
 def _sheets(result: StudyResult) -> list[tuple[int, list[Column]]]:

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from fulcrum.judge.claims import Claim
-from fulcrum.spec.edit import Change
-from fulcrum.spec.record import Frozen
+from fulcrum.spec.record import Change, Frozen
 from fulcrum.spec.remark import Remark
 
 # --------------------------------------------------------------------------------------------------
@@ -106,6 +105,17 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def changed_settings(arm: "ArmResult") -> list[tuple[str, str, str]]:
+    """Path, former and present value of every setting in which an arm differs from its baseline."""
+    return [(one.path, literal(one.before), literal(one.after)) for one in arm.diff]
+
+
+def card_rows(metric: "ShownMetric") -> list[tuple[str, str]]:
+    """Name and value of the facts of a metric's card."""
+    shown = {name: fact for name, fact in metric.card.items() if name not in ("floors", "ceiling")}
+    return [(name, literal(fact)) for name, fact in shown.items()]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -357,6 +367,17 @@ class ArmCost(Frozen):
     parameters_ratio: Reading = None
     #: FLOPs of one seed: denoiser, terms, codec, text, teachers, evaluation
     parts: dict[str, float] = {}
+
+
+class TimedCost(ArmCost):
+    """An arm over the baseline of its scale: the report's record, all of it known."""
+
+    flops_ratio: float
+    time_ratio: float
+    memory_ratio: float = 1.0
+    parameters_ratio: float
+    #: of one eager step on this machine, median
+    step_seconds: float | None = Field(default=None, exclude=True)
 
 
 class ClaimResult(Claim):

@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from fulcrum.judge import schema as certainty
-from fulcrum.judge import schema as number
-from fulcrum.judge import sentences
+from fulcrum.judge import schema, sentences
 from fulcrum.judge.figures import Axis, Canvas, colour, frame
 from fulcrum.judge.schema import ArmResult, Effect, StudyResult
 from fulcrum.judge.tables import Table, mean_sd
@@ -95,17 +93,17 @@ def _row(result: StudyResult, arm: ArmResult, axis: Axis | None, place: int, uni
         base,
         result.marks[arm.name],
         "" if base else sentences.verdict_of(result, arm),
-        number.change(effect.mean, effect.low, effect.high) if effect else number.NONE,
+        schema.change(effect.mean, effect.low, effect.high) if effect else schema.NONE,
         _strip(result, arm, effect, axis, place) if axis else Markup(""),
-        number.ratio(1.0 if base else arm.cost.time_ratio),
+        schema.ratio(1.0 if base else arm.cost.time_ratio),
         _other(others[0]) if others else "",
-        [] if base else certainty.remarks(result, arm),
+        [] if base else schema.remarks(result, arm),
     )
 
 
 def _other(effect: Effect) -> str:
     return (
-        number.change(effect.mean, effect.low, effect.high)
+        schema.change(effect.mean, effect.low, effect.high)
         if effect.exploratory
         else effect.verdict
     )
@@ -135,7 +133,7 @@ def _strip(
     title = f"{arm.label}: the baseline" if result.is_base(arm) else f"{arm.label}: no answer yet"
     if effect is not None and effect.mean is not None:
         title = (
-            f"{arm.label}: {number.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
+            f"{arm.label}: {schema.change(effect.mean, effect.low, effect.high)}, {effect.verdict}"
         )
         look = colour(result, arm)
         if effect.low is not None and effect.high is not None:
@@ -157,7 +155,7 @@ def _strip(
         )
     seeds = {} if result.is_base(arm) else _differences(result, arm)
     for seed, value in seeds.items():
-        at, tip = x(value), f"seed {seed}: {number.change(value, None, None)}"
+        at, tip = x(value), f"seed {seed}: {schema.change(value, None, None)}"
         if x.start <= at <= x.end:
             canvas.dot(at, SEEDS, 3.0, f"seed {colour(result, arm)}", tip)
         else:  # beyond the picture
@@ -168,7 +166,7 @@ def _strip(
                 tip,
             )
     desc = "; ".join(
-        f"seed {seed} {number.change(value, None, None)}" for seed, value in seeds.items()
+        f"seed {seed} {schema.change(value, None, None)}" for seed, value in seeds.items()
     )
     return canvas.finish(f"strip-{place}", title, desc)
 
@@ -228,7 +226,7 @@ def _trend(
             canvas.line(x(at), y(row.low), x(at), y(row.high), f"whisker {look}")
         canvas.dot(x(at), y(mean), 4.5, f"dot {look}")
         canvas.text(x(at), 207, arm.scale, "tick", "middle")
-        readings.append(f"{arm.scale} {number.change(mean, row.low, row.high)}")
+        readings.append(f"{arm.scale} {schema.change(mean, row.low, row.high)}")
     place = result.decisions.index(root)
     return canvas.finish(f"trend-{place}", f"Effect of {label} by scale", "; ".join(readings))
 
@@ -239,7 +237,7 @@ def trend_table(result: StudyResult) -> Table:
         (
             names[row.arm],
             result.metric(row.metric).label,
-            number.change(row.slope, row.low, row.high),
+            schema.change(row.slope, row.low, row.high),
             row.axis,
             str(row.n),
             row.verdict,
@@ -258,10 +256,10 @@ def scale_table(result: StudyResult) -> Table:
     rows = tuple(
         (
             scale.name,
-            ", ".join(scale.settings) or number.NONE,
-            number.short(scale.parameters) if scale.parameters else number.NONE,
-            str(scale.tokens) if scale.tokens else number.NONE,
-            number.short(scale.flops) if scale.flops else number.NONE,
+            ", ".join(scale.settings) or schema.NONE,
+            schema.short(scale.parameters) if scale.parameters else schema.NONE,
+            str(scale.tokens) if scale.tokens else schema.NONE,
+            schema.short(scale.flops) if scale.flops else schema.NONE,
         )
         for scale in result.scales
     )
@@ -280,10 +278,10 @@ def interaction_table(result: StudyResult) -> Table:
             (
                 f"{names[row.a]} × {names[row.b]}",
                 result.metric(row.metric).label,
-                *(number.change(one.mean, None, None) if one else number.NONE for one in effects),
-                number.change(row.mean, row.low, row.high),
+                *(schema.change(one.mean, None, None) if one else schema.NONE for one in effects),
+                schema.change(row.mean, row.low, row.high),
                 str(row.n),
-                number.probability(row.p_adjusted),
+                schema.probability(row.p_adjusted),
                 row.verdict,
             )
         )
@@ -305,13 +303,13 @@ def interaction_table(result: StudyResult) -> Table:
 def target_table(result: StudyResult) -> Table:
     names, rows = {arm.name: arm.label for arm in result.arms}, []
     for row in result.time_to_target:
-        ratio = number.NONE if row.ratio is None else number.ratio(row.ratio)
+        ratio = schema.NONE if row.ratio is None else schema.ratio(row.ratio)
         if row.low is not None and row.high is not None:
-            ratio += f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
+            ratio += f" [{schema.ratio(row.low)}, {schema.ratio(row.high)}]"
         rows.append(
             (
                 names[row.arm],
-                f"{result.metric(row.metric).label} {number.plain(row.target)}",
+                f"{result.metric(row.metric).label} {schema.plain(row.target)}",
                 sentences.EQUAL.get(row.unit, row.unit),
                 ratio,
                 f"{row.reached} of {row.n}",
@@ -334,7 +332,7 @@ def combination_table(result: StudyResult) -> Table:
         (
             result.marks[arm.name],
             *("on" if one else "" for one in on),
-            number.spread(*mean_sd(arm, metric.name)),
+            schema.spread(*mean_sd(arm, metric.name)),
             f"{arm.count('done')} of {len(arm.cells)}"
             + (f", {arm.count('failed')} failed" if arm.count("failed") else ""),
         )
@@ -356,9 +354,9 @@ def string_table(result: StudyResult) -> Table:
     rows = tuple(
         (
             " or ".join(f"{names[a]} × {names[b]}" for a, b in row.pairs),
-            number.change(row.mean, row.low, row.high),
+            schema.change(row.mean, row.low, row.high),
             str(row.n),
-            number.probability(row.p_adjusted),
+            schema.probability(row.p_adjusted),
         )
         for row in (result.fraction.strings if result.fraction else ())
     )
@@ -377,20 +375,20 @@ def sweep_table(result: StudyResult) -> Table:
         values = []
         for rate in rates:
             losses = [one.value for one in row.tries if one.rate == rate and one.value is not None]
-            text = number.plain(statistics.fmean(losses), 4) if losses else number.NONE
+            text = schema.plain(statistics.fmean(losses), 4) if losses else schema.NONE
             values.append(f"{text} (chosen)" if rate == row.chosen else text)
         rows.append(
             (
                 names[row.arm],
                 *values,
-                f"{row.images:,}" if row.images else number.NONE,
-                row.note or number.NONE,
+                f"{row.images:,}" if row.images else schema.NONE,
+                row.note or schema.NONE,
             )
         )
     metric = sentences.lowered(result.sweeps[0].metric.replace("_", " ")) if result.sweeps else ""
     return Table(
         f"The same search for every arm: mean {metric} at multiples of the recipe's learning rate",
-        ("arm", *(f"× {number.plain(rate)}" for rate in rates), "images spent", "note"),
+        ("arm", *(f"× {schema.plain(rate)}" for rate in rates), "images spent", "note"),
         tuple(rows),
         (0, len(rates) + 2),
     )
@@ -408,7 +406,7 @@ def probe_table(result: StudyResult) -> Table | None:
         for metric in metrics:
             cell = cells.get((probe, metric))
             odd = cell is not None and cell.declared not in (None, "depends", cell.found)
-            row.append(number.NONE if cell is None else SEES[cell.found] + (" (!)" if odd else ""))
+            row.append(schema.NONE if cell is None else SEES[cell.found] + (" (!)" if odd else ""))
         rows.append(tuple(row))
     heads = (known.get(name, name.replace("_", " ").capitalize()) for name in metrics)
     return Table(

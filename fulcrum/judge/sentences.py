@@ -4,8 +4,7 @@ import math
 import re
 import shlex
 
-from fulcrum.judge import schema as certainty
-from fulcrum.judge import schema as number
+from fulcrum.judge import schema
 from fulcrum.judge.schema import ArmResult, ClaimResult, Effect, ShownMetric, StudyResult, Target
 
 # --------------------------------------------------------------------------------------------------
@@ -16,9 +15,9 @@ def facts(result: StudyResult) -> list[tuple[str, str]]:
     """What differs from the recipe first: settings, data and text encoder, the same for every
     arm."""
     plan, made = result.plan, result.made
-    machines = certainty.machines(result)
+    machines = schema.machines(result)
     unlike = max((row.unlike for row in result.effects), default=0)
-    took = f", in {number.duration(made.seconds)}" if made.seconds is not None else ""
+    took = f", in {schema.duration(made.seconds)}" if made.seconds is not None else ""
     rows = [
         ("baseline", plan.baseline),
         ("settings of every arm", ", ".join(plan.settings) or "none: the recipe's own"),
@@ -26,12 +25,12 @@ def facts(result: StudyResult) -> list[tuple[str, str]]:
         ("text encoder", plan.text),
         ("plan", plan.hash),
         ("seeds", ", ".join(map(str, plan.seeds))),
-        ("looks", certainty.looks(result)),
+        ("looks", schema.looks(result)),
         ("images per cell", f"{plan.images:,}"),
-        ("samples per cell", f"{plan.sample_count:,}, guidance {number.plain(plan.guidance, 1)}"),
+        ("samples per cell", f"{plan.sample_count:,}, guidance {schema.plain(plan.guidance, 1)}"),
         ("learning rates", plan.learning_rate_policy),
-        ("smallest effect of interest", number.plain(plan.smallest_effect)),
-        ("significance level", f"{number.plain(plan.alpha)}, over the whole family of arms"),
+        ("smallest effect of interest", schema.plain(plan.smallest_effect)),
+        ("significance level", f"{schema.plain(plan.alpha)}, over the whole family of arms"),
         ("threads per cell", str(plan.threads_per_cell)),
         ("machine", "; ".join(machines) or made.machine),
         (
@@ -149,9 +148,9 @@ def answer(result: StudyResult, arm: ArmResult) -> str:
     effect, are = result.effect(arm.name, result.primary.name), verb(arm.label)
     if effect is None or not effect.n:
         return _no_answer(result, arm)
-    numbers = f"{lowered(result.primary.label)} {_measured(effect)}, {certainty.pairs(effect)}"
+    numbers = f"{lowered(result.primary.label)} {_measured(effect)}, {schema.pairs(effect)}"
     if effect.p_adjusted is not None:
-        numbers += f", p {number.probability(effect.p_adjusted)}"
+        numbers += f", p {schema.probability(effect.p_adjusted)}"
     base = base_name(result, arm)
     if effect.verdict == "not learned":
         return (
@@ -170,7 +169,7 @@ def answer(result: StudyResult, arm: ArmResult) -> str:
 def _measured(effect: Effect) -> str:
     """'about +0.04 (measured +0.048 [+0.030, +0.066])'; without a shrunken mean, or a verdict, what
     was measured alone."""
-    measured = number.change(effect.mean, effect.low, effect.high)
+    measured = schema.change(effect.mean, effect.low, effect.high)
     return f"about {_about(effect)} (measured {measured})" if _shrunk(effect) else measured
 
 
@@ -182,11 +181,11 @@ def _about(effect: Effect) -> str:
     """The size that a headline says: a shrunken one in two digits, a measured one with those that
     its interval deserves."""
     if effect.shrunk is not None and _shrunk(effect):
-        return number.signed(
+        return schema.signed(
             effect.shrunk,
             max(0, 1 - math.floor(math.log10(abs(effect.shrunk)))) if effect.shrunk else 0,
         )
-    return number.change(effect.mean, effect.low, effect.high).split(" [")[0]
+    return schema.change(effect.mean, effect.low, effect.high).split(" [")[0]
 
 
 def headline(result: StudyResult, scale: str = "") -> str:
@@ -202,7 +201,7 @@ def headline(result: StudyResult, scale: str = "") -> str:
     named: dict[str, list[str]] = {verdict: [] for verdict in KNOWN}
     for arm in arms:
         named.setdefault(verdict_of(result, arm), []).append(_sized(result, arm))
-    what, margin = lowered(result.primary.label), number.plain(result.plan.smallest_effect)
+    what, margin = lowered(result.primary.label), schema.plain(result.plan.smallest_effect)
     sentences = {
         "better": f"{{}} improved {what}.",
         "worse": f"{{}} made {'it' if named['better'] else what} worse.",
@@ -230,10 +229,10 @@ def headline(result: StudyResult, scale: str = "") -> str:
 def _sized(result: StudyResult, arm: ArmResult) -> str:
     """'Muon (about +0.022, measured +0.07)' where an arm made a difference, else its name; failed
     seeds beside it."""
-    effect, failed = result.effect(arm.name, result.primary.name), certainty.failures(result, arm)
+    effect, failed = result.effect(arm.name, result.primary.name), schema.failures(result, arm)
     size = ""
     if effect is not None and effect.mean is not None and effect.verdict in DECIDED:
-        size = measured = number.change(effect.mean, effect.low, effect.high).split(" [")[0]
+        size = measured = schema.change(effect.mean, effect.low, effect.high).split(" [")[0]
         if _shrunk(effect) and _about(effect) != measured:
             size = f"about {_about(effect)}, measured {measured}"
     inside = "; ".join(part for part in (size, failed) if part)
@@ -276,13 +275,13 @@ def listed(names: list[str], last: str = "and") -> str:
 
 
 def _why(result: StudyResult, arm: ArmResult, effect: Effect) -> str:
-    margin = number.plain(result.plan.smallest_effect if effect.margin is None else effect.margin)
-    failed = certainty.failures(result, arm)
+    margin = schema.plain(result.plan.smallest_effect if effect.margin is None else effect.margin)
+    failed = schema.failures(result, arm)
     parts = [f"{failed}, so these are survivors" if failed else ""]
     if effect.verdict == "tie":
         parts.append(f"inside the ±{margin} that would matter")
     if effect.verdict == "inconclusive":
-        few = certainty.too_few(result, effect)
+        few = schema.too_few(result, effect)
         passed = effect.p_adjusted is not None and effect.p_adjusted <= result.plan.alpha
         noisy = (
             "the interval holds zero, and a verdict asks both"
@@ -327,9 +326,9 @@ def more_seeds(result: StudyResult) -> str:
         return ""
     rows = [(arm, result.effect(arm.name, result.primary.name)) for arm in result.compared]
     short = {
-        plain(arm): certainty.fewest(result) - row.n
+        plain(arm): schema.fewest(result) - row.n
         for arm, row in rows
-        if row and certainty.too_few(result, row)
+        if row and schema.too_few(result, row)
     }
     if not short:
         return ""
@@ -348,7 +347,7 @@ def elsewhere(result: StudyResult, arm: ArmResult) -> list[str]:
     return [
         f"at {held_equal(row.unit)}: "
         + ("" if row.exploratory else f"{row.verdict}, ")
-        + number.change(row.mean, row.low, row.high)
+        + schema.change(row.mean, row.low, row.high)
         + "".join(
             f" ({word})" for word in ("exploratory" if row.exploratory else "", row.note) if word
         )
@@ -368,7 +367,7 @@ def targets(result: StudyResult, arm: ArmResult) -> list[str]:
     for row in result.time_to_target:
         if row.arm == arm.name:
             unit = EQUAL.get(row.unit, row.unit)
-            goal = f"{lowered(result.metric(row.metric).label)} {number.plain(row.target)}"
+            goal = f"{lowered(result.metric(row.metric).label)} {schema.plain(row.target)}"
             if row.reached and row.ratio is not None:
                 sentences.append(_reached(row, goal, f"{base}'s {unit}"))
             else:
@@ -385,10 +384,10 @@ def _reached(row: Target, goal: str, needed: str) -> str:
     between = (
         ""
         if row.low is None or row.high is None
-        else f" [{number.ratio(row.low)}, {number.ratio(row.high)}]"
+        else f" [{schema.ratio(row.low)}, {schema.ratio(row.high)}]"
     )
     return (
-        f"Reaches {goal} with {number.ratio(row.ratio)}{between} of {needed}, {row.reached} of"
+        f"Reaches {goal} with {schema.ratio(row.ratio)}{between} of {needed}, {row.reached} of"
         f" {row.n} seeds."
     )
 
@@ -396,7 +395,7 @@ def _reached(row: Target, goal: str, needed: str) -> str:
 def cost(arm: ArmResult) -> str:
     """'1.08× time per image, 1.00× FLOPs'; empty when nothing was measured."""
     ratios = [(getattr(arm.cost, field), name) for field, name in COSTS.items()]
-    return ", ".join(f"{number.ratio(value)} {name}" for value, name in ratios if value is not None)
+    return ", ".join(f"{schema.ratio(value)} {name}" for value, name in ratios if value is not None)
 
 
 def parts(arm: ArmResult) -> str:
@@ -445,7 +444,7 @@ def published(metric: str) -> str:
 
 def claimed(claim: ClaimResult) -> str:
     """'FID −2.65'"""
-    return f"{published(claim.metric)} {number.change(claim.change, None, None)}"
+    return f"{published(claim.metric)} {schema.change(claim.change, None, None)}"
 
 
 def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
@@ -466,7 +465,7 @@ def seen_of(result: StudyResult, arm: ArmResult, claim: ClaimResult) -> str:
     word = "" if row.exploratory else f", {row.verdict}"
     sentence = (
         f"Our {lowered(metric.label)} stands for {published(claim.metric)} ({direction(metric)}): "
-        f"{number.change(row.mean, row.low, row.high)}{word}" + (f": {reason}." if reason else ".")
+        f"{schema.change(row.mean, row.low, row.high)}{word}" + (f": {reason}." if reason else ".")
     )
     first = result.effect(arm.name, result.primary.name)
     leans = "better" if ((row.mean or 0.0) > 0) == (metric.better == "higher") else "worse"

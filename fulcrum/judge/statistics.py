@@ -356,7 +356,7 @@ def _degrees(spread: Floats) -> Floats:
 # **Sign flips assume that the differences are symmetric about their mean.** An arm that leaves the
 # mean alone but scatters to one side is not exchangeable with a quiet baseline: one such arm gets a
 # false verdict in 7 % of studies of six pairs, and some of ten such arms in 34 % of studies of
-# twenty pairs. Skew that both sides share is harmless, as it leaves the difference. `outliers.py`
+# twenty pairs. Skew that both sides share is harmless, as it leaves the difference. `oddities`
 # looks for what can be seen of it, and the page shows every seed.
 #
 # n seeds, A arms, S sign vectors

@@ -6,9 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from fulcrum.judge import schema as certainty
-from fulcrum.judge import schema as number
-from fulcrum.judge import sentences
+from fulcrum.judge import schema, sentences
 from fulcrum.judge.schema import ArmResult, Effect, StudyResult
 from fulcrum.spec.errors import inert
 
@@ -37,24 +35,24 @@ def ranking(result: StudyResult) -> Table:
     metric, rows = result.primary, []
     for arm in result.ranked:
         effect, base = result.effect(arm.name, metric.name), result.is_base(arm)
-        change = number.change(effect.mean, effect.low, effect.high) if effect else number.NONE
+        change = schema.change(effect.mean, effect.low, effect.high) if effect else schema.NONE
         rows.append(
             (
                 arm.label,
-                number.spread(*mean_sd(arm, metric.name)),
+                schema.spread(*mean_sd(arm, metric.name)),
                 "baseline" if base else change,
                 _shrunk(effect),
                 _pairs(effect) if effect else str(len(arm.finals(metric.name))),
-                number.probability(effect.p_adjusted if effect else None),
-                number.ratio(1.0 if base else arm.cost.time_ratio),
+                schema.probability(effect.p_adjusted if effect else None),
+                schema.ratio(1.0 if base else arm.cost.time_ratio),
                 "" if base else sentences.verdict_of(result, arm),
-                "" if base else "; ".join(certainty.remarks(result, arm)),
+                "" if base else "; ".join(schema.remarks(result, arm)),
             )
         )
     columns = (
         "arm",
         f"{sentences.lowered(metric.label)} (mean ± sd)",
-        f"difference [{certainty.level(result)} interval]",
+        f"difference [{schema.level(result)} interval]",
         "shrunk",
         "pairs",
         "p",
@@ -80,14 +78,14 @@ def _pairs(effect: Effect) -> str:
 
 def _shrunk(effect: Effect | None) -> str:
     if effect is None or effect.shrunk is None:
-        return number.NONE
-    return number.change(effect.shrunk, effect.low, effect.high).split(" [")[0]
+        return schema.NONE
+    return schema.change(effect.shrunk, effect.low, effect.high).split(" [")[0]
 
 
 def readings(result: StudyResult) -> Table:
     """Every arm on every metric."""
     rows = tuple(
-        (arm.label, *(number.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
+        (arm.label, *(schema.spread(*mean_sd(arm, metric.name)) for metric in result.metrics))
         for arm in (result.ranked if result.fraction is None else result.trained)
     )
     heads = tuple(f"{metric.label} ({metric.better})" for metric in result.metrics)
@@ -103,19 +101,19 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
             (
                 metric.label,
                 sentences.held_equal(effect.unit),
-                number.change(effect.mean, effect.low, effect.high),
-                number.NONE if effect.margin is None else f"±{number.plain(effect.margin)}",
+                schema.change(effect.mean, effect.low, effect.high),
+                schema.NONE if effect.margin is None else f"±{schema.plain(effect.margin)}",
                 _pairs(effect),
-                number.plain(effect.correlation, 2),
-                number.probability(effect.p_adjusted),
+                schema.plain(effect.correlation, 2),
+                schema.probability(effect.p_adjusted),
                 "exploratory" if effect.exploratory else effect.verdict,
-                effect.claim_verdict or number.NONE,
+                effect.claim_verdict or schema.NONE,
             )
         )
     columns = (
         "metric",
         "at",
-        f"difference [{certainty.level(result)} interval]",
+        f"difference [{schema.level(result)} interval]",
         "too small to matter",
         "pairs",
         "correlation",
@@ -129,7 +127,7 @@ def comparisons(result: StudyResult, arm: ArmResult) -> Table:
 def failed(result: StudyResult) -> Table:
     """Every cell that failed, and why: an outcome of its arm."""
     rows = tuple(
-        (arm.label, seeds, why) for arm in result.trained for seeds, why in certainty.reasons(arm)
+        (arm.label, seeds, why) for arm in result.trained for seeds, why in schema.reasons(arm)
     )
     caption = (
         "A failed cell is an outcome, which counts against its arm; --retry-failed runs it again"
@@ -141,15 +139,15 @@ def noise(result: StudyResult) -> Table:
     rows = []
     for row in result.noise:
         metric = result.metric(row.metric)
-        cv = number.NONE if row.cv is None else f"{number.plain(100 * row.cv, 1)} %"
+        cv = schema.NONE if row.cv is None else f"{schema.plain(100 * row.cv, 1)} %"
         rows.append(
             (
                 metric.label,
-                number.plain(row.mean),
-                number.plain(row.sd),
+                schema.plain(row.mean),
+                schema.plain(row.sd),
                 cv,
                 str(row.n),
-                number.plain(result.detectable.get(row.metric)),
+                schema.plain(result.detectable.get(row.metric)),
             )
         )
     columns = (
@@ -241,4 +239,5 @@ def _csv(value: object) -> object:
     """A text that a spreadsheet would run as a formula gets an apostrophe; numbers stay numbers."""
     if not isinstance(value, str):
         return value
-    return inert("'" + value if value[:1] in "=+-@\t\r" and value else value)
+    safe = "'" + value if value[:1] in "=+-@\t\r" and value else value
+    return safe if safe.isprintable() else inert(safe)

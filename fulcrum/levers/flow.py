@@ -1,6 +1,5 @@
 """Levers of the flow: times, prediction targets, loss weights and contrastive flow matching."""
 
-from math import exp
 from typing import Annotated
 
 from fulcrum.levers.base import Built, Card, Lever, Swap
@@ -9,8 +8,8 @@ from fulcrum.spec.edit import put, put_all
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.record import Factor, Share, Within
 from fulcrum.spec.run import RunSpec
+from fulcrum.spec.slots import TimeFiller, WeightFiller
 from fulcrum.training.flow.fillers import (
-    EDM_SIGMA_DATA,
     EDMLoss,
     EDMNoise,
     Location,
@@ -22,7 +21,6 @@ from fulcrum.training.flow.fillers import (
     UniformTime,
     XPrediction,
     data_deviation,
-    known_deviation,
 )
 from fulcrum.training.loss.fillers import Contrastive
 
@@ -51,6 +49,30 @@ def unmeasured(run: RunSpec, sigma_data: float | None) -> str | None:
         f"nobody has measured the deviation of what {run.encode.codec.kind} gives of these"
         f" pictures{measured}: write it as sigma_data=..., so that it stands in the run"
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# What the witnesses of times and loss weights look at: what the built run draws and counts.
+
+
+def draws_from(built: Built, time: TimeFiller) -> bool:
+    """Return whether the last step's times are those that this law makes of its uniform numbers. A
+    stage before it may have other times."""
+    import numpy as np
+
+    from fulcrum.training.flow import noise
+
+    last = built.run.budget.images - built.run.budget.batch
+    t = built.feed.at(last)[1].t.cpu()
+    u = noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
+    return bool(t.equal(time.build(built)(u)))
+
+
+def weighs_by(built: Built, weight: WeightFiller) -> bool:
+    """Return whether flow matching counts the first step's times by this weight."""
+    t = built.feed.at(0)[1].t.cpu()
+    counted = built.step.terms["flow_matching"].weight(t)
+    return bool(counted.equal(weight.build(built)(t)))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -84,25 +106,7 @@ class UseEDMNoise(Swap):
         return unmeasured(run, self.sigma_data)
 
     def witness(self, built: Built) -> bool:
-        """The draw's times are those of EDM's noise levels at the quantiles that its uniform
-        numbers name."""
-        from statistics import NormalDist
-
-        import numpy as np
-
-        from fulcrum.training.flow import noise as keyed_noise
-
-        t, run = built.feed.at(0)[1].t.cpu().tolist(), built.run
-        u = keyed_noise.uniform(built.seed, "t", np.arange(len(t)))[:, 0].double().tolist()
-        per_level = known_deviation(run, self.sigma_data) / EDM_SIGMA_DATA / run.flow.noise_scale
-        # t / (1 - t)
-        ratios = [
-            per_level * exp(self.mean + self.deviation * NormalDist().inv_cdf(number))
-            for number in u
-        ]
-        return all(
-            abs(time - ratio / (1 + ratio)) < 1e-5 for time, ratio in zip(t, ratios, strict=True)
-        )
+        return draws_from(built, self.made())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -137,15 +141,10 @@ class EDMPrecondition(Swap):
         return unmeasured(run, self.sigma_data)
 
     def witness(self, built: Built) -> bool:
-        """What the network would see of data and noise in their measured spreads has unit variance
-        at any time."""
+        """The network sees the noisy picture as this preconditioning scales it."""
         batch, draw = built.feed.at(0)
-        t, noise = draw.t, built.run.flow.noise_scale
-        spread = (
-            (noise * t) ** 2 + (known_deviation(built.run, self.sigma_data) * (1 - t)) ** 2
-        ).sqrt()
-        seen = built.step.predict.inputs(spread.view(-1, 1, 1, 1).expand_as(batch.x0), t)
-        return bool((seen - 1).abs().max() < 1e-5)
+        seen = built.step.predict.inputs(batch.x0, draw.t)
+        return bool(seen.equal(self.made().build(built).inputs(batch.x0, draw.t)))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -172,13 +171,7 @@ class UseEDMWeight(Swap):
         return unmeasured(run, self.sigma_data)
 
     def witness(self, built: Built) -> bool:
-        t, noise = built.feed.at(0)[1].t.cpu(), built.run.flow.noise_scale
-        spread = known_deviation(built.run, self.sigma_data)
-        weight = built.step.terms["flow_matching"].weight(t)
-        by_hand = [(time / spread) ** 2 + ((1 - time) / noise) ** 2 for time in t.tolist()]
-        return all(
-            abs(a - b) < 1e-5 * max(1.0, b) for a, b in zip(weight.tolist(), by_hand, strict=True)
-        )
+        return weighs_by(built, self.made())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -235,23 +228,7 @@ class PlacedTimes(Lever):
         )
 
     def witness(self, built: Built) -> bool:
-        """The last draw's times are the quantiles of its uniform numbers, placed as asked; those of
-        the uniform share are not looked at."""
-        import numpy as np
-        import torch
-
-        from fulcrum.training.flow import noise as keyed_noise
-
-        last, time = built.run.budget.images - built.run.budget.batch, built.run.flow.time
-        t = built.feed.at(last)[1].t.cpu().double()
-        u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0].double()
-        share = time.uniform_share if self.uniform_share is None else self.uniform_share
-        k = time.shift if self.shift is None else self.shift
-        placed = torch.sigmoid(
-            self.mean + self.deviation * torch.special.ndtri((u - share) / (1 - share))
-        )
-        expected = k * placed / (1 + (k - 1) * placed)
-        return bool(((t - expected).abs() < 1e-5)[u > share + 1e-3].all())
+        return draws_from(built, self.edit(built.run).flow.time)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -275,10 +252,7 @@ class UseMinSNR(Swap):
     )
 
     def witness(self, built: Built) -> bool:
-        t, noise = built.feed.at(0)[1].t.cpu(), built.run.flow.noise_scale
-        weight = built.step.terms["flow_matching"].weight(t)
-        by_hand = [min(((1 - time) / noise) ** 2, self.gamma * time**2) for time in t.tolist()]
-        return all(abs(a - b) < 1e-5 for a, b in zip(weight.tolist(), by_hand, strict=True))
+        return weighs_by(built, self.made())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -326,22 +300,8 @@ class ShiftedTime(Lever):
         )
 
     def witness(self, built: Built) -> bool:
-        import numpy as np
-
-        from fulcrum.training.flow import flow as path
-        from fulcrum.training.flow import noise as keyed_noise
-
-        # a stage before may scale the shift
-        last = built.run.budget.images - built.run.budget.batch
-        t, time = built.feed.at(last)[1].t.cpu(), built.run.flow.time
-        u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
-        plain, share = (
-            time.model_copy(update={"shift": 1.0}).build(built)(u),
-            getattr(time, "uniform_share", 0.0),
-        )
-        return built.run.sample.shift == self.k and bool(
-            (t - path.shift(plain, self.k))[u >= share].abs().max() < 1e-6
-        )
+        shifted = built.run.flow.time.model_copy(update={"shift": self.k})
+        return built.run.sample.shift == self.k and draws_from(built, shifted)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -374,17 +334,7 @@ class UseUniformTime(Swap):
         )
 
     def witness(self, built: Built) -> bool:
-        """A time without its shift is its own uniform number, but for the first 0.001."""
-        import numpy as np
-
-        from fulcrum.training.flow import noise as keyed_noise
-
-        # a stage before may scale the shift
-        last = built.run.budget.images - built.run.budget.batch
-        t = built.feed.at(last)[1].t.cpu().double()
-        u = keyed_noise.uniform(built.seed, "t", np.arange(last, last + len(t)))[:, 0]
-        k = getattr(built.run.flow.time, "shift", 1.0)
-        return bool((t / (k - (k - 1) * t) - u).abs().max() < 2e-3)
+        return draws_from(built, self.edit(built.run).flow.time)
 
 
 # --------------------------------------------------------------------------------------------------

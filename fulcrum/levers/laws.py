@@ -22,7 +22,7 @@ from fulcrum.training.checkpoint import State, weights_hash
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.feed import Feed
 from fulcrum.training.interop.diffusers import export, load
-from fulcrum.training.loop import Look, after, train
+from fulcrum.training.loop import StepReport, after, train
 from fulcrum.training.model.adapter import merged
 from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.model.transformer import compile_backbone
@@ -309,9 +309,9 @@ class Court:
         """Train through the session that the command uses; if asked, lose the process after some
         steps and start again."""
         self.number += 1
-        last: list[Look] = []
+        last: list[StepReport] = []
 
-        def watch(look: Look) -> None:
+        def watch(look: StepReport) -> None:
             last[:] = [look]
             if killed_after is not None and look.state.images > killed_after * run.budget.batch:
                 raise _Killed

@@ -273,7 +273,7 @@ class TrainOnly(PartialLearning):
     def witness(self, built: Built) -> bool:
         """What gets gradients and updates is what the roles name in the built model, and less than
         all."""
-        from fulcrum.training.model.layers import words
+        from fulcrum.training.model.parameters import words
 
         backbone = built.step.backbone
         blocks = {

@@ -45,11 +45,11 @@ class BF16Compute(Lever):
         layer."""
         import torch
 
-        from fulcrum.training.model.layers import Linear
+        from fulcrum.training.model.transformer import Linear
 
         near = torch.full((1, 1), 1 + 2.0**-10)
         layers = [part for part in built.step.backbone.modules() if isinstance(part, Linear)]
-        return all(float(layer.product(near, near)) == 1.0 for layer in layers)
+        return all(float(layer.cast.linear(near, near)) == 1.0 for layer in layers)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -83,24 +83,8 @@ class BF16Everything(Lever):
         return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
 
     def witness(self, built: Built) -> bool:
-        import torch
-
-        from fulcrum.training.optim.optimizers import keep_gradients, local
-
-        probe = torch.nn.Parameter(torch.zeros(1))
-        probe.grad = torch.full((1,), 1 + 2.0**-10)
-        keep_gradients([probe], built.gradient_dtype)
-        weights = [local(parameter) for parameter in built.step.parameters()]
-        moments = [
-            value
-            for name, value in built.optimizer.state().items()
-            if not name.startswith("count/")
-        ]
-        return (
-            all(bool((weight == weight.bfloat16().to(weight.dtype)).all()) for weight in weights)
-            and float(probe.grad) == 1.0
-            and all(moment.element_size() == 2 for moment in moments)
-        )
+        kept = BF16Storage().witness(built) and BF16OptimizerState().witness(built)
+        return kept and bool(built.gradient_dtype.itemsize == 2)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -159,31 +143,30 @@ def _softmax(built: Built) -> bool:
     """Scores of 8 and 8.01 are the same number in bf16: two opposite values then cancel."""
     import torch
 
-    q, k, v = (
-        torch.ones(1, 1, 1, 1),
-        torch.tensor([8.0, 8.01]).reshape(1, 2, 1, 1),
-        torch.tensor([1.0, -1.0]),
-    )
-    return all(
-        not block.attention.attend(q, k, v.reshape(1, 2, 1, 1), None).any()
-        for block in built.step.backbone.blocks
-    )
+    from fulcrum.training.model.transformer import attend
+
+    q = torch.ones(1, 1, 1, 1)
+    k = torch.tensor([8.0, 8.01]).reshape(1, 2, 1, 1)
+    v = torch.tensor([1.0, -1.0]).reshape(1, 2, 1, 1)
+    parts = [block.attention for block in built.step.backbone.blocks]
+    return all(not attend(q, k, v, None, part.cast, part.ops.softmax).any() for part in parts)
 
 
 def _rope(built: Built) -> bool:
-    import torch
+    from fulcrum.training.model.transformer import rotate
 
     x, table = _numbers(1, 3, 2, 4), _numbers(1, 3, 4).cos()
-    return all(
-        _holds(block.attention.placed(x, torch.ones(4), table))
-        for block in built.step.backbone.blocks
-    )
+    blocks = built.step.backbone.blocks
+    return all(_holds(rotate(x, table, block.attention.ops.rope)) for block in blocks)
 
 
 def _time(built: Built) -> bool:
     import torch
 
-    near = built.step.backbone.time_sinusoids(torch.tensor([0.9970, 0.9975]))  # both 255 of 256
+    from fulcrum.training.model.transformer import SINUSOIDS, TIME_FACTOR, sinusoids
+
+    both = torch.tensor([0.9970, 0.9975])  # 255 of 256
+    near = sinusoids(both, SINUSOIDS, TIME_FACTOR, built.step.backbone.time_dtype)
     return bool((near[0] == near[1]).all())
 
 
@@ -275,7 +258,7 @@ class BF16Storage(Lever):
         return put(run, "precision.storage", "bf16")
 
     def witness(self, built: Built) -> bool:
-        from fulcrum.training.optim.optimizers import local
+        from fulcrum.training.dist.collectives import local
 
         held = [local(p) for p in built.step.backbone.parameters()]
         return all(bool((p == p.bfloat16().to(p.dtype)).all()) for p in held)

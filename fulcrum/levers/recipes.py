@@ -18,16 +18,16 @@ from fulcrum.training.model.fillers import Carry, Dense, NoCondition, Resolution
 from fulcrum.training.optim.fillers import AdamWRule, MuonRule
 
 # --------------------------------------------------------------------------------------------------
-# spark: the smallest run that still learns to follow captions. Tests, laws and `make study` use it.
-#
-#     fulcrum train spark
-#
-# 19,200 images: well under a minute on one quiet thread. Six seeds: attribute F-score 0.76 ± 0.02,
-# colours 0.97, textures 0.90, sizes 0.74, shapes 0.44, objects found 0.997. How it was chosen:
-# docs/decisions/0035-a-world-and-baselines-worth-ablating.md
+# Recipes that train on a CPU, in latents and in pixels.
 
 
 def spark() -> RunSpec:
+    """The smallest run that still learns to follow captions. Tests, laws and `make study` use it.
+
+    19,200 images: well under a minute on one quiet thread. Six seeds: attribute F-score 0.76 ±
+    0.02, colours 0.97, textures 0.90, sizes 0.74, shapes 0.44, objects found 0.997. How it was
+    chosen: docs/decisions/0035-a-world-and-baselines-worth-ablating.md
+    """
     return RunSpec(
         data=Data(
             source=World(domain="real", count=16_384, max_objects=2),
@@ -46,16 +46,6 @@ def spark() -> RunSpec:
     )
 
 
-# --------------------------------------------------------------------------------------------------
-# pocket: the CPU baseline, the published one in small; and its siblings of 64 px and in pixels.
-#
-#     fulcrum train pocket
-#
-# 19,200 images of up to three objects: about a minute on one quiet thread, encoding and compilation
-# included. Six seeds: attribute F-score 0.85 ± 0.03, colours 0.97, textures 0.93, sizes 0.83,
-# shapes 0.68, objects found 0.995 on held-out long captions. What it draws: docs/pictures.md
-
-
 def _edited(run: RunSpec, **slots: object) -> RunSpec:
     for path, value in slots.items():
         run = put(run, path.replace("__", "."), value)
@@ -67,6 +57,13 @@ def _sized(run: RunSpec, **sizes: int) -> Model:
 
 
 def pocket() -> RunSpec:
+    """The CPU baseline: the published one in small.
+
+    19,200 images of up to three objects: about a minute on one quiet thread, encoding and
+    compilation included. Six seeds: attribute F-score 0.85 ± 0.03, colours 0.97, textures 0.93,
+    sizes 0.83, shapes 0.68, objects found 0.995 on held-out long captions. What it draws:
+    docs/pictures.md
+    """
     run = spark()
     return _edited(
         run,
@@ -202,8 +199,7 @@ def prx_pixels_1024() -> RunSpec:
     parameters.
 
     torchrun --nproc-per-node 8 -m fulcrum train prx_pixels_1024 --device cuda
-    --set "data.source=folder(path='STORE')"
-    --set encode.text.path=TEXT
+    --set "data.source=folder(path='STORE')" --set encode.text.path=TEXT
 
     Computed, never run: 1,000,000 pictures are encoded in 58 min on 8xH100 and trained on in 14.5 h
     on 8xH100; 55 of 80 GB a GPU; 247 $ at 2.00 $ an hour and GPU, of which 15 $ for encoding.
@@ -220,9 +216,8 @@ def prx_7b() -> RunSpec:
     of twice the scale.
 
     torchrun --nnodes 8 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
-    -m fulcrum train prx_7b
-    --device cuda --mesh 8x8 --microbatch 1 --out SHARED --set "data.source=folder(path='STORE')"
-    --set encode.text.path=TEXT
+    -m fulcrum train prx_7b --device cuda --mesh 8x8 --microbatch 1 --out SHARED
+    --set "data.source=folder(path='STORE')" --set encode.text.path=TEXT
 
     Computed, never run: 1,000,000 pictures are encoded in 41 min on 8xH100 and trained on in 30.0 h
     on 64xH100; 58 of 80 GB a GPU, 1 of 4 rows at a time; 3,851 $ at 2.00 $ an hour and GPU, of
@@ -254,9 +249,9 @@ def speedrun_24h() -> RunSpec:
     Muon, an average.
 
     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
-    -m fulcrum train speedrun_24h
-    --device cuda --mesh 4x8 --microbatch 16 --out SHARED --set "data.source=folder(path='STORE')"
-    --set encode.text.path=TEXT --set encode.teachers.dinov3.path=TEACHER
+    -m fulcrum train speedrun_24h --device cuda --mesh 4x8 --microbatch 16 --out SHARED
+    --set "data.source=folder(path='STORE')" --set encode.text.path=TEXT
+    --set encode.teachers.dinov3.path=TEACHER
 
     Computed, never run: 8,700,000 pictures are encoded in 9.7 h on 8xH200 and trained on in 9.4 h
     on 32xH200; 87 of 141 GB a GPU, 16 of 32 rows at a time; 759 $ at 2.00 $ an hour and GPU, of

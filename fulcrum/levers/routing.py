@@ -142,7 +142,7 @@ class Sprint(Routing):
 
     def witness(self, built: Built) -> bool:
         """The built model joins two paths, and the first step keeps a part of the tokens."""
-        return bool(built.step.backbone.route.fuses) and super().witness(built)
+        return bool(built.step.backbone.fuses) and super().witness(built)
 
 
 # --------------------------------------------------------------------------------------------------

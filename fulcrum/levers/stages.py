@@ -12,7 +12,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.flops import denoiser_training_flops
 from fulcrum.spec.record import Count, Fraction, Part, Within
 from fulcrum.spec.run import RATE, RunSpec
-from fulcrum.spec.slots import SourceFiller
+from fulcrum.spec.slots import DataContext, SourceFiller
 from fulcrum.training.flow.fillers import ShiftedTimes
 from fulcrum.training.optim.schedule import rates
 
@@ -114,7 +114,8 @@ class RealData(Lever):
         # a stage may be synthetic before
         source = built.feed.source_at(built.run.budget.images - 1)
         if self.source is not None:
-            return bool(source.fingerprint() == Folder(path=self.source).build(built).fingerprint())
+            wanted = Folder(path=self.source).build(DataContext(built.run))
+            return bool(source.fingerprint() == wanted.fingerprint())
         return bool(getattr(getattr(source, "inner", source), "domain", "") == "real")
 
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,15 +47,16 @@ from fulcrum.measure.metrics.means import (
     score,
 )
 from fulcrum.measure.reference import References, reference_key
-from fulcrum.networks.rows import Cache, Encoder
+from fulcrum.networks.rows import Batch, Cache, Encoder
 from fulcrum.networks.text import misread
 from fulcrum.spec.edit import canonical, digest, put
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.record import tree
 from fulcrum.spec.run import Device, RunSpec, System
+from fulcrum.spec.slots import DataContext
 from fulcrum.spec.stage import phases
 from fulcrum.training.average import codec_part, fill
-from fulcrum.training.build import Context, build
+from fulcrum.training.build import build
 from fulcrum.training.checkpoint import weights_hash
 from fulcrum.training.dist.collectives import total
 from fulcrum.training.dist.machine import moved
@@ -62,11 +64,12 @@ from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import bf16_products
 from fulcrum.training.feed import stored
 from fulcrum.training.flow.fillers import CFG, UniformTime
-from fulcrum.training.flow.noise import Draws
-from fulcrum.training.model.fast_drawing import FrozenRunner
+from fulcrum.training.flow.noise import Draw, Draws
+from fulcrum.training.model.fast_drawing import freeze_blocks
 from fulcrum.training.painter import BATCH, Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.start_weights import trained_weights
+from fulcrum.training.step import Step
 from fulcrum.training.trained_run import shared_batches
 
 # --------------------------------------------------------------------------------------------------
@@ -309,7 +312,7 @@ class Prompts(NamedTuple):
 def _source(run: RunSpec, split: str, count: int) -> Any:
     """Another split of the run's own world, real and truly captioned, whatever the run trains
     on."""
-    return run.data.source.held_out(split, count).build(Context(run, 0, System()))
+    return run.data.source.held_out(split, count).build(DataContext(run))
 
 
 def prompts(run: RunSpec, count: int) -> Prompts:
@@ -454,35 +457,15 @@ class Held:
         ranks: Ranks = ALONE,
     ) -> None:
         """Many processes ask it together: each looks at its share of the pictures, and all get the
-        loss."""
-        self.ranks, self.run = ranks, put(run, "data.stages", ())
+        loss. Here the networks are asked; the rest is made when a loss is first asked for."""
+        self.ranks = ranks
+        self.run = put(run, "data.stages", ())
+        self.system = system or System()
         source, chooser = _source(run, "validation", VALIDATION), run.sample.prompts.build(None)
         geometry = run.model.condition.geometry
-        encoder = Encoder(
+        self.encoder = Encoder(
             source, chooser, SEED, stored(run, codec), text, Cache(cache), None, geometry
         )
-        side = run.data.size // run.encode.codec.stride
-        draws = Draws(
-            seed=SEED,
-            time=UniformTime().build(None),
-            shape=(run.encode.codec.channels, side, side),
-            drop_text=0.0,
-            noise_scale=run.flow.noise_scale,
-        )
-        system = system or System()
-        self.device, rows = system.device, rows_at_once(run, system.device)
-        firsts = range(0, VALIDATION, rows)
-        self.t = torch.cat([draws.times(first, rows) for first in firsts])
-        self.parts = {
-            first: (encoder.rows(encoder.ids(first, rows)), draws.at(first, rows))
-            for first in firsts[ranks.rank :: ranks.size]
-        }
-        # An eager copy: the trained one is left alone. How it multiplies is the device's, where it
-        # waits is the host.
-        waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
-        self.step = build(self.run, 0, waiting)
-        if system.device == "cpu":
-            self.step.backbone.run_block = FrozenRunner()
         about = loss_of(run)
         self.about = {
             "latents": about["latents"],
@@ -491,17 +474,61 @@ class Held:
             "draws": f"seed {SEED}",
         }
 
+    @cached_property
+    def draws(self) -> Draws:
+        side = self.run.data.size // self.run.encode.codec.stride
+        return Draws(
+            seed=SEED,
+            time=UniformTime(),
+            shape=(self.run.encode.codec.channels, side, side),
+            drop_text=0.0,
+            noise_scale=self.run.flow.noise_scale,
+        )
+
+    @cached_property
+    def firsts(self) -> range:
+        return range(0, VALIDATION, rows_at_once(self.run, self.system.device))
+
+    @cached_property
+    def times(self) -> Tensor:
+        """(VALIDATION,), of all pictures."""
+        return torch.cat([self.draws.times(first, self.firsts.step) for first in self.firsts])
+
+    @cached_property
+    def parts(self) -> dict[int, tuple[Batch, Draw]]:
+        """This process's share of the pictures, in the host's memory."""
+        rows = self.firsts.step
+        return {
+            first: (
+                self.encoder.rows(self.encoder.ids(first, rows)),
+                self.draws.at(first, rows),
+            )
+            for first in self.firsts[self.ranks.rank :: self.ranks.size]
+        }
+
+    @cached_property
+    def step(self) -> Step:
+        """An eager copy: the trained one is left alone. How it multiplies is the device's, where it
+        waits is the host."""
+        system = self.system
+        waiting = system.model_copy(update={"device": "cpu", "bf16": bf16_products(system)})
+        step = build(self.run, 0, waiting)
+        if system.device == "cpu":
+            freeze_blocks(step.backbone)
+        return step
+
     @torch.no_grad()
     def loss(self, weights: Mapping[str, Tensor]) -> ValidationLoss:
         tuned = codec_part(weights)  # a codec that was trained with the run is like no other
         latents = (
             {"latents": f"{self.about['latents']}/{weights_hash(tuned)[:16]}"} if tuned else {}
         )
-        t, losses = self.t, torch.zeros(len(self.t), dtype=torch.float64)
+        t = self.times
+        losses = torch.zeros(len(t), dtype=torch.float64)
         try:
-            fill(self.step.to(self.device), weights)
+            fill(self.step.to(self.system.device), weights)
             for first, part in self.parts.items():
-                batch, draw = moved(part, self.device)
+                batch, draw = moved(part, self.system.device)
                 view = self.step.look(batch, draw)
                 error = (view.v - view.target).square().flatten(1).mean(1)
                 losses[first : first + len(error)] = error.cpu().double()

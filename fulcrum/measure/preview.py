@@ -25,13 +25,13 @@ from fulcrum.training.cost_record import sessions
 from fulcrum.training.dist.collectives import of_first, require_agreement
 from fulcrum.training.dist.ranks import TIMEOUT, start
 from fulcrum.training.kept_weights import keeping
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.observers import Alarm, Every, collapsed, sound
 from fulcrum.training.painter import KnownPrompts, Painter
 from fulcrum.training.pictures import save_sheet
 from fulcrum.training.run_folder import RunEvents, RunFolder
 from fulcrum.training.session import Order, perform
-from fulcrum.training.trackers import RunLabels, Watchers, together, tracking
+from fulcrum.training.trackers import RunLabels, Trackers, Watchers, together
 from fulcrum.training.trained_run import shared_sheet
 
 # --------------------------------------------------------------------------------------------------
@@ -73,6 +73,9 @@ def append_to_curve(folder: Path, line: Mapping[str, Any], last: str) -> str:
     return check
 
 
+NOT_ENDED: Mapping[str, str] = {}  # of a run that may still write: no hashes
+
+
 def hashes(folder: Path) -> dict[str, str]:
     """Of a run that has ended: nothing is written to these files any more."""
     return {name: _look(folder / name, flush=True).sha256 for name in NUMBERS}
@@ -80,28 +83,29 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def require_unchanged(folder: Path, measured: Mapping[str, Any]) -> None:
     """A cell that was not `measured` is held to the checksums in its curve."""
+    expected = line_hashes(measured)
     for name in NUMBERS:
-        _require(folder / name, _look(folder / name), measured)
-    if CURVE not in _hashes_in(measured):
-        read_lines(folder / CURVE, None)
+        _require(folder / name, _look(folder / name), expected)
+    if CURVE not in expected:
+        read_lines(folder / CURVE)
 
 
 def read_lines(
-    path: Path, measured: Mapping[str, Any] | None, most: int | None = None
+    path: Path, expected: Mapping[str, str] = NOT_ENDED, most: int | None = None
 ) -> list[dict[str, Any]]:
     """Lines of a file of `NUMBERS`, thinned to about `most`, the last always among them.
 
-    Those of a cell that was not `measured` may still be written to, so its last line may be cut
-    off.
+    `expected` are the hashes of the files of a cell that was measured. Those of another may still
+    be written to, so its last line may be cut off.
     """
     seen = _look(path)
-    _require(path, seen, measured or {})
+    _require(path, seen, expected)
     step = max(-(-seen.lines // most), 1) if most else 1
     first = max(seen.lines - 1, 0) % step
     cut = not (seen.last.startswith(b"{") and seen.last.endswith(b"}"))
     texts = islice(_texts(path), first, max(seen.lines - cut, 0), step)
     lines = [_line(path, first + place * step, text) for place, text in enumerate(texts)]
-    if path.name == CURVE and path.name not in _hashes_in(measured or {}):
+    if path.name == CURVE and path.name not in expected:
         _require_chain(path, lines)
     return lines
 
@@ -135,16 +139,16 @@ def _line(path: Path, place: int, text: bytes) -> dict[str, Any]:
     return line
 
 
-def _require(path: Path, seen: _Content, measured: Mapping[str, Any]) -> None:
+def _require(path: Path, seen: _Content, expected: Mapping[str, str]) -> None:
     """Cells that were measured before hashes were taken have none."""
-    expected = _hashes_in(measured).get(path.name)
-    if expected is not None and seen.sha256 != expected:
+    if seen.sha256 != expected.get(path.name, seen.sha256):
         raise BadInput(
             f"{path} was changed after the cell was measured: its checksum does not fit", HINT
         )
 
 
-def _hashes_in(measured: Mapping[str, Any]) -> Mapping[str, Any]:
+def line_hashes(measured: Mapping[str, Any]) -> Mapping[str, str]:
+    """The hashes of the files of `NUMBERS` that stand in what was measured of a cell."""
     hashes = measured.get("lines", {})
     if not isinstance(hashes, dict):
         raise BadInput(f"what was measured holds no hashes of lines but {repr(hashes)[:60]}", HINT)
@@ -203,20 +207,18 @@ class HeldCurve:
     """Writes a line of curve.jsonl: the held-out loss."""
 
     def __init__(self, built: Built, folder: RunFolder, state: State) -> None:
-        feed, self.folder, self.last = built.feed, folder.path, ""
-        self.held = Held(
-            built.run, feed.codec(), feed.text(), feed.root, built.system.bare(), built.ranks
-        )
+        feed, system = built.feed, built.system.bare()
+        self.folder = folder.path
+        self.last = ""
+        self.held = Held(built.run, feed.codec(), feed.text(), feed.root, system, built.ranks)
         if built.ranks.first:
             kept = [
-                line
-                for line in read_lines(self.folder / CURVE, None)
-                if line["images"] <= state.images
+                line for line in read_lines(self.folder / CURVE) if line["images"] <= state.images
             ]
             # a resumed run writes its later points again
             self.last = write_curve(self.folder, kept)
 
-    def __call__(self, look: Look, weights: Mapping[str, Tensor]) -> None:
+    def __call__(self, look: StepReport, weights: Mapping[str, Tensor]) -> None:
         loss = self.held.loss(weights)
         if not look.built.ranks.first:
             return
@@ -252,7 +254,7 @@ class Preview:
                 f"a preview's prompt: {error}", "mend the line of --preview-prompts"
             ) from None
 
-    def __call__(self, look: Look, weights: Mapping[str, Tensor], seconds: float) -> float:
+    def __call__(self, look: StepReport, weights: Mapping[str, Tensor], seconds: float) -> float:
         """Draw what can be drawn in so many seconds; returns those that it took."""
         begun, self.collapse, ranks = time.perf_counter(), "", look.built.ranks
         # clocks of processes differ
@@ -263,8 +265,8 @@ class Preview:
         # no room on a GPU, which also holds the training; what was taken for it is free again
         if pictures is None:
             look.built.feed.tell(
-                f"the GPU has no room for previews beside the training: none at {look.images:,}"
-                " images; the run goes on"
+                "the GPU has no room for previews beside the training: none at"
+                f" {look.state.images:,} images; the run goes on"
             )
             return time.perf_counter() - begun
         if ranks.first:
@@ -273,7 +275,7 @@ class Preview:
         self.picture_seconds = taken / count
         return taken
 
-    def show(self, look: Look, pictures: Tensor) -> None:
+    def show(self, look: StepReport, pictures: Tensor) -> None:
         """Look at them and write the sheet."""
         count, shown = len(pictures), self.folder / "previews"
         self.collapse = collapsed(pictures, self.wanted[:count])
@@ -289,7 +291,7 @@ class Preview:
         except RunFailed as error:  # a picture to look at: the run goes on without it
             look.built.feed.tell(f"{error.message}; this preview is left out")
 
-    def drawn(self, look: Look, weights: Mapping[str, Tensor], count: int) -> Tensor | None:
+    def drawn(self, look: StepReport, weights: Mapping[str, Tensor], count: int) -> Tensor | None:
         """So many pictures, by painters that last no longer."""
         run, bare = look.built.run, look.built.system.bare()
         return shared_sheet(
@@ -300,7 +302,7 @@ class Preview:
             look.built.ranks,
         )
 
-    def affordable(self, look: Look, seconds: float) -> int:
+    def affordable(self, look: StepReport, seconds: float) -> int:
         """Pictures that can be drawn in so many seconds; at the end one at least."""
         run, state = look.built.run, look.state
         passes = run.sample.steps * (1 if getattr(run.sample.guide, "scale", 1.0) == 1.0 else 2)
@@ -329,10 +331,10 @@ class Looks:
     def __init__(self, curve: HeldCurve, preview: Preview | None, state: State) -> None:
         self.curve, self.preview, self.begun, self.spent = curve, preview, state.seconds, 0.0
 
-    def at(self, curve: bool, pictures: bool) -> Callable[[Look], str]:
+    def at(self, curve: bool, pictures: bool) -> Callable[[StepReport], str]:
         """What is done at a look; it gives back what is wrong with the pictures, or nothing."""
 
-        def act(look: Look) -> str:
+        def act(look: StepReport) -> str:
             weights = shared_weights(look.built.step, look.built.average, look.built.ranks)
             if curve:
                 self.curve(look, weights)
@@ -345,12 +347,12 @@ class Looks:
         return act
 
 
-def _sounding(act: Callable[[Look], str], events: RunEvents) -> Callable[[Look], None]:
+def _sounding(act: Callable[[StepReport], str], events: RunEvents) -> Callable[[StepReport], None]:
     """All processes learn of pictures that have collapsed, and do the same about it."""
 
-    def look_at(look: Look) -> None:
+    def look_at(look: StepReport) -> None:
         if why := of_first(act(look), look.built.ranks):
-            sound(Alarm("collapse", look.images, why), look.built, events)
+            sound(Alarm("collapse", look.state.images, why), look.built, events)
 
     return look_at
 
@@ -399,9 +401,9 @@ def train_run(
     `kept`: points of the training at which its weights are kept to be drawn with; `timeout`:
     seconds that a process waits for another."""
     require_seed(order.seed)
-    trackers = tracking(track, RunLabels("runs", order.phrase, order.seed))
-    watchers = together(previewing(plan), keeping(kept), sessions, trackers)
-    with start(order.system.device, timeout) as ranks:
+    trackers = Trackers(track, RunLabels("runs", order.phrase, order.seed))
+    watchers = together(previewing(plan), keeping(kept), sessions, trackers.watch)
+    with start(order.system.device, timeout) as ranks, trackers:
         require_agreement(
             ranks, "what to draw and keep", {"previews": list(plan), "--keep-checkpoints": kept}
         )

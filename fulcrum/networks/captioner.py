@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fulcrum.data.world.scene import CENTRES
 from fulcrum.files.shipped import AssetError, asset_hash, load
+from fulcrum.networks.judges import nine_looks
 from fulcrum.networks.network_hash import to_side, to_unit
 from fulcrum.networks.teacher import Teacher, load_teacher
 from fulcrum.networks.text import WorldText, load_text
@@ -167,13 +167,6 @@ def _conv(inside: int, outside: int, stride: int = 1) -> nn.Sequential:
     )
 
 
-def _windows() -> Tensor:
-    """(9 * 2, cells) logits: at each place a narrow and a wide bell over the cells."""
-    far = (torch.arange(CELLS) + 0.5 - torch.tensor(CENTRES)[:, None] * CELLS) ** 2  # (3, 8)
-    square = far[:, None, :, None] + far[None, :, None, :]  # (3, 3, 8, 8)
-    return torch.stack([-square / 2, -square / 8], dim=2).reshape(2 * 9, CELLS * CELLS)
-
-
 class Eye(nn.Module):
     """(B, 3, 32, 32) in [-1, 1] -> (B, V, D): one token for each place, one for the whole
     picture."""
@@ -187,7 +180,7 @@ class Eye(nn.Module):
         self.coarse = nn.Sequential(
             _conv(fine, coarse, stride=2), _conv(coarse, coarse), _conv(coarse, coarse)
         )
-        self.look = nn.Parameter(_windows())
+        self.look = nn.Parameter(nine_looks(2.0, 8.0))
         self.place, self.whole = (
             nn.Linear(2 * coarse, width),
             nn.Linear(BANDS * (fine + coarse), width),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fulcrum.networks.pretrained.text import PretrainedText
     from fulcrum.networks.teacher import Teacher
     from fulcrum.networks.text import WorldText
+    from fulcrum.training.build import Context
 
 
 # pictures, and pixels on a side, that a deviation is measured on
@@ -53,7 +54,7 @@ class KL(slots.CodecFiller):
             )
         return self
 
-    def build(self, ctx: Any) -> "KLCodec":
+    def build(self, ctx: "Context | None") -> "KLCodec":
         from fulcrum.networks.codec import load_codec
 
         return load_codec(self.asset)
@@ -93,7 +94,7 @@ class TunedKL(KL):
         """Random numbers that it needs in training, by name."""
         return {"noise": Normal()}  # of a sample, in the latent's shape
 
-    def build(self, ctx: Any) -> "TunedCodec":
+    def build(self, ctx: "Context | None") -> "TunedCodec":
         """The codec as a run begins with it: no gradient, no keyed start; `ctx` says how long the
         run is."""
         from fulcrum.networks.codec import TunedCodec
@@ -113,7 +114,7 @@ class Pixels(slots.CodecFiller):
     stride: Literal[1] = 1
     channels: Literal[3] = 3
 
-    def build(self, ctx: Any) -> "IdentityCodec":
+    def build(self, ctx: "Context | None") -> "IdentityCodec":
         from fulcrum.networks.codec import IdentityCodec
 
         return IdentityCodec()
@@ -138,7 +139,7 @@ class EmbeddedText(slots.TextFiller):
     width: Literal[96] = 96
     asset: str = "text"
 
-    def build(self, ctx: Any) -> "WorldText":
+    def build(self, ctx: "Context | None") -> "WorldText":
         from fulcrum.networks.text import load_text
 
         return load_text(self.asset)
@@ -167,7 +168,7 @@ class FolderCodec(slots.CodecFiller):
 
         return completed(given, CODEC_PARTS, ("stride", "channels", "network"), fitting_codec)
 
-    def build(self, ctx: Any) -> "PretrainedCodec":
+    def build(self, ctx: "Context | None") -> "PretrainedCodec":
         if not self.path:
             raise BadInput(f"the codec '{self.name}' does not travel with Fulcrum", _give("codec"))
         from fulcrum.networks.pretrained.codec import load_codec
@@ -209,7 +210,7 @@ class FolderText(slots.TextFiller):
 
         return completed(given, TEXT_PARTS, ("width",), fitting_text)
 
-    def build(self, ctx: Any) -> "PretrainedText":
+    def build(self, ctx: "Context | None") -> "PretrainedText":
         if not self.path:
             raise BadInput(
                 f"the text encoder '{self.name}' does not travel with Fulcrum", _give("text")
@@ -267,7 +268,7 @@ class FolderTeacher(slots.TeacherFiller):
 
         return completed(given, TEACHER_PARTS, ("width", "patch"), fitting_teacher)
 
-    def build(self, ctx: Any) -> "PretrainedTeacher":
+    def build(self, ctx: "Context | None") -> "PretrainedTeacher":
         if not self.path:
             raise BadInput(
                 f"the teacher '{self.name}' does not travel with Fulcrum", _by_lever(self.name)
@@ -322,7 +323,7 @@ class WorldTeacher(slots.TeacherFiller):
     width: Literal[128] = 128
     asset: Literal["teacher", "teacher_supervised"] = "teacher"
 
-    def build(self, ctx: Any) -> "Teacher":
+    def build(self, ctx: "Context | None") -> "Teacher":
         from fulcrum.networks.teacher import load_teacher
 
         return load_teacher(self.asset)

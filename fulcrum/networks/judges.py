@@ -54,7 +54,7 @@ class AttributeJudge(nn.Module):
         self.stem = _conv(3, 24)
         self.to_fine, self.fine = _conv(24, fine, stride=2), JudgeBlock(fine)  # 16 x 16
         self.to_coarse, self.coarse = _conv(fine, coarse, stride=2), JudgeBlock(coarse)  # 8 x 8
-        self.look = nn.Parameter(_windows())  # (2P, 64): where each place looks
+        self.look = nn.Parameter(nine_looks(2.0, 8.0))  # (2P, 64): where each place looks
         self.mix = nn.Linear(2 * coarse, hidden)
         self.place = nn.Parameter(torch.zeros(9, hidden))
         self.heads = nn.ModuleDict(
@@ -77,16 +77,6 @@ class AttributeJudge(nn.Module):
         """Images (B, 3, S, S), uint8 or floats with their range as `span` -> {attribute: logits (B,
         P, K)}."""
         return self(to_side(to_unit(images.to(self.place.device), span), SIDE))  # type: ignore[no-any-return]
-
-
-def _windows() -> Tensor:
-    """Two looks per place, as logits over the 8 x 8 cells: a narrow and a wide bell around the
-    place's centre."""
-    centre = torch.tensor(CENTRES) * 8 - 0.5
-    cell = torch.arange(8.0)
-    near = (cell[None, :] - centre[:, None]) ** 2  # (3, 8)
-    square = near[:, None, :, None] + near[None, :, None, :]  # (3, 3, 8, 8)
-    return torch.stack([-square / 2.0, -square / 8.0], dim=2).reshape(18, 64)
 
 
 class FeatureNet(nn.Module):
@@ -271,7 +261,7 @@ class PatchJudge(nn.Module):
         )
         self.blocks = nn.ModuleList(PatchBlock(width, heads, hidden) for _ in range(depth))
         self.norm = PatchNorm(width)
-        self.look = nn.Parameter(_nine_looks())  # (2P, N): which patches each place reads
+        self.look = nn.Parameter(nine_looks(1.0, 4.0))  # (2P, N): which patches each place reads
         self.mix = nn.Linear(2 * width, hidden)
         self.place = nn.Parameter(torch.zeros(PLACES, hidden))
         self.answers = nn.ModuleDict(
@@ -309,11 +299,11 @@ def _nearness() -> Tensor:
     return -_squared_distances(torch.arange(float(SECOND_JUDGE_SIDE // PATCH)))[None] / 4.0
 
 
-def _nine_looks() -> Tensor:
-    """Two looks per place, as logits over the patches: at the middle of the place and over all of
-    it.  (2P, N)"""
+def nine_looks(narrow: float, wide: float) -> Tensor:
+    """Two looks per place, as logits over 8 x 8 cells: a narrow and a wide bell around the place's
+    centre.  (2P, N)"""
     square = _squared_distances(torch.tensor(CENTRES) * (SECOND_JUDGE_SIDE / PATCH) - 0.5)
-    return torch.stack([-square / 1.0, -square / 4.0], dim=1).reshape(2 * PLACES, PATCHES)
+    return torch.stack([-square / narrow, -square / wide], dim=1).reshape(2 * PLACES, PATCHES)
 
 
 def load_second_judge(name: str = "judge_second", folder: Path | None = None) -> PatchJudge:

@@ -36,7 +36,7 @@ TOGETHER = 64
 
 class Tokenizer:
     """Word level over a closed vocabulary; an unknown word becomes one token and is counted in
-    `unknown`: whoever speaks to people tells it (`unknown_words.misread`), once and not in the
+    `unknown`: whoever speaks to people tells it (`misread`), once and not in the
     middle of something else."""
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -52,7 +52,10 @@ class Tokenizer:
     def ids(self, prompt: str) -> list[int]:
         """Token ids of one prompt, never padded: the start, then its words. The empty prompt is
         exactly [START]."""
-        tokens = tokenize(prompt)
+        return self.numbered(prompt, tokenize(prompt))
+
+    def numbered(self, prompt: str, tokens: Sequence[str]) -> list[int]:
+        """Token ids of a prompt whose words are known."""
         if not tokens and prompt.strip():
             raise ValueError(
                 f"the prompt {prompt!r} holds no word that can be read; write plain English words"
@@ -69,7 +72,8 @@ class Tokenizer:
 
     def batch(self, prompts: Sequence[str], length: int | None = None) -> tuple[Tensor, Tensor]:
         """ids (B, L) int64 padded with PAD, and mask (B, L) bool, true = a real token."""
-        rows = [self.ids(prompt) for prompt in prompts]
+        words = [tokenize(prompt) for prompt in prompts]
+        rows = [self.numbered(*each) for each in zip(prompts, words, strict=True)]
         longest = max((len(row) for row in rows), default=1)
         length = longest if length is None else length
         if longest > length:

@@ -6,13 +6,13 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fulcrum.spec import slots
 from fulcrum.spec.errors import BadInput, nearest
-from fulcrum.spec.record import Filler, Record, Seed, tree
+from fulcrum.spec.record import Change, Filler, Record, Seed, tree
 from fulcrum.spec.run import RATE, SCIENCE, During, RunSpec
 
 # --------------------------------------------------------------------------------------------------
@@ -35,12 +35,6 @@ STAGED = (
 MOST_TOLD = 12  # findings of one error
 # characters of an edit in an error: of a longer one, such as a set of stages, only the path is told
 LONGEST_TOLD = 120
-
-
-class Change(NamedTuple):
-    path: str
-    before: Any  # plain data; None where nothing was
-    after: Any
 
 
 def slot_paths(record: Record, prefix: str = "") -> list[str]:

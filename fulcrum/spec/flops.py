@@ -55,7 +55,7 @@ class Layer(NamedTuple):
     """A linear layer of the denoiser, and how many vectors of one image it multiplies."""
 
     name: str  # as the denoiser's own, without the number of the block
-    #: its weight's role, and what the layer is for: `fulcrum.training.model.layers`
+    #: its weight's role, and what the layer is for: `fulcrum.training.model.parameters`
     words: frozenset[str]
     rows: float
     inputs: int
@@ -414,7 +414,7 @@ def remembered(run: RunSpec) -> int:
     return int(getattr(run.optim.rule, "remembers", REMEMBERED)) * SIZE[run.precision.optimizer]
 
 
-def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
+def step_memory(run: RunSpec) -> float:
     """Bytes that a training step needs at its peak: weights with all that is kept for each, and
     what the backward reads.
 
@@ -424,7 +424,8 @@ def step_memory(run: RunSpec, text: float = TEXT_TOKENS) -> float:
     sizes = sizes_of(run)
     runs = [phase.run for phase in phases(run)]
     wide = max(
-        activations(sizes, one.tokens, text, one.model.route.kept(one.tokens)) for one in runs
+        activations(sizes, one.tokens, TEXT_TOKENS, one.model.route.kept(one.tokens))
+        for one in runs
     )
     learned = run.model.learned
     if not learned.partial:

@@ -22,7 +22,7 @@ from fulcrum.spec.stage import phases
 # machine. No torch in here.
 #
 # S side in pixels, C latent channels, w widths of the levels. A multiply-add counts as two, as in
-# `cost.flops`.
+# `spec/flops.py`.
 
 
 # of FLUX.1, FLUX.2 and REPA-E: one encoder, other channels at its end

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import PydanticUserError, ValidationError
 
-from fulcrum.spec.edit import Change, diff, digest, during, explain, get, inside, put_all
+from fulcrum.spec.edit import diff, digest, during, explain, get, inside, put_all
 from fulcrum.spec.errors import BadInput, OrderDecides, nearest
-from fulcrum.spec.record import Filler, Record, slot_of
+from fulcrum.spec.record import Change, Filler, Record, slot_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases, require_sound
 
@@ -285,7 +285,6 @@ def ask(lever: Edit, method: str, run: RunSpec) -> Any:
 
 
 LONGEST = 2000  # characters of a phrase or a value
-DEEPEST = 200  # expressions inside each other: a sum of levers is as deep as it is long
 UNREADABLE = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
@@ -363,9 +362,7 @@ def _read(text: str, what: str, hint: str) -> ast.expr:
         if len(text) > LONGEST:
             raise ValueError
         node = _parsed(text)
-        # what is read well may still be too deep to be written out in a message
-        if _nested_too_deep(node):
-            raise ValueError
+        ast.unparse(node)  # a message writes it out: what is too deep for that is refused here
         return node
     except UNREADABLE:
         raise BadInput(f"cannot read {what} '{text[:200]}'", hint) from None
@@ -376,15 +373,6 @@ def _parsed(text: str) -> ast.expr:
         # Python warns of "0.5in", which is refused in our words or is a path
         warnings.simplefilter("ignore")
         return ast.parse(text.strip(), mode="eval").body
-
-
-def _nested_too_deep(node: ast.expr) -> bool:
-    nodes: list[ast.AST] = [node]
-    for _ in range(DEEPEST):
-        nodes = [child for one in nodes for child in ast.iter_child_nodes(one)]
-        if not nodes:
-            return False
-    return True
 
 
 def _terms(text: str) -> list[ast.expr]:

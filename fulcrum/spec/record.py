@@ -3,7 +3,7 @@ its plain-data form."""
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
@@ -85,17 +85,33 @@ class Record(BaseModel):
 Part_co = TypeVar("Part_co", covariant=True)
 
 
+class Change(NamedTuple):
+    """One difference between two records."""
+
+    path: str
+    before: Any  # plain data; None where nothing was
+    after: Any
+
+
+def undefined(filler: object, method: str) -> BadInput:
+    """Make the error for a filler that lacks a method of its slot."""
+    return BadInput(f"{type(filler).__name__} defines no `{method}`", "see docs/write-a-lever.md")
+
+
 class Builds(Generic[Part_co]):
     """What every seam asks of its fillers, and of which type the part is that they make."""
 
     def build(self, ctx: Any) -> Part_co:
-        """Make the working part. Every filler that is put into a run defines it; torch code is
-        imported in here."""
-        raise BadInput(f"{type(self).__name__} defines no `build`", "see docs/write-a-lever.md")
+        """Make the working part. Import torch code in here.
+
+        A filler that computes by itself is the part: `build` returns the filler, or a copy that
+        knows facts of the run.
+        """
+        raise undefined(self, "build")
 
 
 class Filler(Record):
-    """What fills a seam: plain settings here, torch code only when `build` is called."""
+    """What fills a seam: plain settings, and mathematics that imports no torch with the file."""
 
     kind: ClassVar[str] = ""
 

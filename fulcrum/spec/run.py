@@ -42,7 +42,8 @@ FIRST_SCIENCE = 1  # runs and studies that name no version were made by this one
 
 
 Dtype = Literal["fp32", "bf16"]
-RATE = "optim.lr"  # a stage that has it runs a schedule of its own: optim/schedule.py
+# a stage that has it runs a schedule of its own: fulcrum/training/optim/schedule.py
+RATE = "optim.lr"
 
 
 class During(Record):
@@ -326,7 +327,12 @@ MeshName = Annotated[str, AfterValidator(_mesh)]
 Recompute = Annotated[Literal["none", "selective", "full"], BeforeValidator(_recompute)]
 
 
-OnAlarm = Literal["tell", "stop", "skip", "roll_back"]
+def _alarm(said: object) -> object:
+    """Read `skip` and `roll_back`, which releases before 0.2 had, as `stop`."""
+    return "stop" if said in ("skip", "roll_back") else said
+
+
+OnAlarm = Annotated[Literal["tell", "stop"], BeforeValidator(_alarm)]
 
 
 class System(Record):

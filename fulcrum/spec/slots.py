@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.record import Builds, Filler, Width
+from fulcrum.spec.record import Builds, Filler, Width, undefined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from fulcrum.data.captions import Chooser
     from fulcrum.data.source import Source
     from fulcrum.networks.protocols import Codec, TeacherNetwork, TextEncoder
+    from fulcrum.networks.rows import Cache
+    from fulcrum.spec.run import RunSpec
     from fulcrum.training.average import Average
-    from fulcrum.training.flow.flow import Predict
     from fulcrum.training.flow.sampling import Denoise
     from fulcrum.training.loss.terms import Term
     from fulcrum.training.model.transformer import Backbone, Condition, Route
@@ -68,7 +69,16 @@ Need = Uniform | Subset | GroupedSubset | Chance | Normal
 
 
 # --------------------------------------------------------------------------------------------------
-# The base records, one for each slot.
+# The base records, one for each slot. `build` of a source, of captions and of times takes a
+# `DataContext`; that of a frozen network takes nothing; all others take `training.build.Context`.
+
+
+class DataContext(NamedTuple):
+    """What the `build` of a source, of captions or of times may ask for."""
+
+    run: "RunSpec"
+    cache: "Cache | None" = None  # keeps what frozen networks said; None: nothing is kept
+    say: "Callable[[str], None] | None" = None
 
 
 class SourceFiller(Filler, Builds["Source"]):
@@ -149,16 +159,52 @@ class TeacherFiller(Filler, Builds["TeacherNetwork"]):
 class TimeFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
     """flow.time: a uniform number to the time of a sample."""
 
+    def __call__(self, u: "Tensor") -> "Tensor":
+        """u (B,) in (0, 1) -> t (B,) in (0, 1]: t = 1 is noise."""
+        raise undefined(self, "__call__")
 
-class PredictFiller(Filler, Builds["Predict"]):
-    """flow.predict: what the network's output means."""
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
+        return self
+
+
+class PredictFiller(Filler, Builds["PredictFiller"]):
+    """flow.predict: what the network's output means.
+
+    Every tensor is (B, C, h, w); t is (B,).
+    """
+
+    def inputs(self, x_t: "Tensor", t: "Tensor") -> "Tensor":
+        """Return what the network sees of x_t."""
+        return x_t
+
+    def ideal(self, x0: "Tensor", eps: "Tensor", t: "Tensor") -> "Tensor":
+        """Return what a perfect network gives for x_t = (1 - t) x0 + t eps."""
+        raise undefined(self, "ideal")
+
+    def to_v(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+        """Turn the network's output into the velocity v = eps - x0."""
+        raise undefined(self, "to_v")
+
+    def to_x(self, pred: "Tensor", x_t: "Tensor", t: "Tensor") -> "Tensor":
+        """Turn the network's output into the clean picture x0."""
+        raise undefined(self, "to_x")
+
+    def build(self, ctx: Any) -> "PredictFiller":
+        return self
 
 
 class WeightFiller(Filler, Builds["Callable[[Tensor], Tensor]"]):
     """flow.weight: how much a time counts in the loss."""
 
+    def __call__(self, t: "Tensor") -> "Tensor":
+        """t (B,) -> the weight (B,) of the squared error of v."""
+        raise undefined(self, "__call__")
 
-class RouteFiller(Filler, Builds["Route"]):
+    def build(self, ctx: Any) -> "Callable[[Tensor], Tensor]":
+        return self
+
+
+class RouteFiller(Filler, Builds["Route | None"]):
     """model.route: which tokens a span of blocks sees. What is not overridden is a model without a
     span."""
 
@@ -201,7 +247,7 @@ class LearnedFiller(Filler, Builds["Callable[[Backbone], None]"]):
     has no values yet.
 
     A weight is known by its words: its role, and what its layer is for
-    (`fulcrum.training.model.layers`).
+    (`fulcrum.training.model.parameters`).
     """
 
     partial: ClassVar[bool] = True  # does it leave weights as they began?
@@ -248,7 +294,13 @@ class TermFiller(Filler, Builds["Term"]):
 
 
 class RuleFiller(Filler, Builds["Rule"]):
-    """optim.rule: how gradients become updates."""
+    """optim.rule: how gradients become updates.
+
+    `build(ctx)` returns an optimizer: see `UpdateRule` in `fulcrum.training.optim.optimizers`.
+    """
+
+    #: numbers that it keeps for each parameter; for memory
+    remembers: ClassVar[int] = 2
 
 
 class AverageFiller(Filler, Builds["Average"]):
@@ -265,6 +317,22 @@ class StartFiller(Filler, Builds["Mapping[str, Tensor] | None"]):
 
 class GuideFiller(Filler, Builds["Callable[[Denoise, Tensor, Tensor], Tensor]"]):
     """sample.guide: how the prompt steers sampling."""
+
+    def missing(self, run: Any) -> str | None:
+        """Return what this run lacks to be drawn with the guide, in words. None: nothing."""
+        return None
+
+    def __call__(self, denoise: "Denoise", x_t: "Tensor", t: "Tensor") -> "Tensor":
+        """x_t (B, C, h, w), t (B,) -> v (B, C, h, w), from the velocities that `denoise` gives."""
+        raise undefined(self, "__call__")
+
+    def build(self, ctx: Any) -> "Callable[[Denoise, Tensor, Tensor], Tensor]":
+        if reason := self.missing(ctx.run):
+            raise BadInput(
+                f"sample.guide={self.kind} cannot draw with this run: {reason}",
+                "draw with sample.guide=cfg",
+            )
+        return self
 
 
 if not TYPE_CHECKING:  # a type checker should go on finding names that are written wrongly

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic.fields import FieldInfo
 
-from fulcrum.spec.edit import Change, diff, get, inside
-from fulcrum.spec.record import Filler, typed
+from fulcrum.spec.edit import diff, get, inside
+from fulcrum.spec.record import Change, Filler, typed
 from fulcrum.spec.run import RunSpec
 
 # --------------------------------------------------------------------------------------------------

@@ -10,11 +10,10 @@ from statistics import median
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from fulcrum.files.atomic import write_json
 from fulcrum.files.sealed import read_sealed, write_sealed
-from fulcrum.judge.schema import ArmCost
+from fulcrum.judge.schema import TimedCost
 from fulcrum.spec.errors import BadInput, TrainingFailed, first_line
 from fulcrum.spec.run import Device, System
 from fulcrum.studies.arms import Arm, bases_of
@@ -22,7 +21,7 @@ from fulcrum.training.build import Built, assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.machine import wait_for
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import Look, Observer, after, train
+from fulcrum.training.loop import Observer, StepReport, after, train
 
 # --------------------------------------------------------------------------------------------------
 # What an arm costs: counted FLOPs, and time from interleaved steps in one process, never from cells
@@ -32,17 +31,6 @@ from fulcrum.training.loop import Look, Observer, after, train
 COSTS = "costs.json"
 ROUNDS = 7
 STEPS = 3  # per round and arm
-
-
-class TimedCost(ArmCost):
-    """An arm over the baseline of its scale: the report's record, all of it known."""
-
-    flops_ratio: float
-    time_ratio: float
-    memory_ratio: float = 1.0
-    parameters_ratio: float
-    #: of one eager step on this machine, median
-    step_seconds: float | None = Field(default=None, exclude=True)
 
 
 def costs(
@@ -165,7 +153,7 @@ class Clock:
             self.parts[part] = self.parts.get(part, 0.0) + time.perf_counter() - begun
 
     def timed(self, part: str, observer: Observer) -> Observer:
-        def look_at(look: Look) -> None:
+        def look_at(look: StepReport) -> None:
             with self.counting(part):
                 observer(look)
 
@@ -178,10 +166,10 @@ class Clock:
         def taken(now: State) -> float:
             return now.seconds + now.preparing - before.seconds - before.preparing
 
-        def look_at(look: Look) -> None:
+        def look_at(look: StepReport) -> None:
             if self.first_step is None:
-                self.first_step, self.parts["first step"] = time.time(), taken(look.check.after)
-            self.parts["steps"] = taken(look.check.after)
+                self.first_step, self.parts["first step"] = time.time(), taken(look.state)
+            self.parts["steps"] = taken(look.state)
 
         return look_at
 

@@ -4,21 +4,18 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from fulcrum.judge.design import BASELINE, at_scale, fraction_of, interaction_arms
 from fulcrum.levers.base import Lever
-from fulcrum.spec.edit import Change, diff, get, inside
+from fulcrum.spec.edit import diff, get, inside
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import Catalogue, Phrase, ask, parse
-from fulcrum.spec.record import Filler, slot_of
+from fulcrum.spec.record import Change, Filler, slot_of
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
-from fulcrum.studies.fraction import FractionTable, fraction_table
 from fulcrum.studies.plan import BasedArm, InsteadArm, Plan
 
 # --------------------------------------------------------------------------------------------------
 # The design of a study: which arms a plan asks for, and what each is held against.
-
-
-BASELINE = "baseline"
 
 
 class Wanted(NamedTuple):
@@ -48,11 +45,6 @@ def wanted(plan: Plan) -> list[Wanted]:
     return arms
 
 
-def fraction_of(plan: Plan) -> FractionTable:
-    """Which levers are on in which arm of a fractional design."""
-    return fraction_table(plan.stack, plan.interactions, plan.combinations)
-
-
 def trunks(plan: Plan) -> dict[str, Wanted]:
     """Scale -> the run that its arms branch from."""
     if plan.trunk is None:
@@ -67,15 +59,6 @@ def trunks(plan: Plan) -> dict[str, Wanted]:
         )
         runs[label] = Wanted(at_scale("trunk", label), plan.trunk, "", label, settings)
     return runs
-
-
-def at_scale(name: str, scale: str) -> str:
-    return f"{name} [{scale}]" if scale else name
-
-
-def interaction_arms(pair: tuple[str, str]) -> tuple[str, str, str]:
-    """Names of a, b, and both."""
-    return pair[0], pair[1], f"{pair[0]} + {pair[1]}"
 
 
 class _Held(NamedTuple):

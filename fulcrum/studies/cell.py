@@ -13,11 +13,13 @@ from fulcrum.files.paths import read_regular, remove, set_aside
 from fulcrum.files.sealed import read_sealed, write_sealed
 from fulcrum.files.shipped import asset_hash
 from fulcrum.judge.card import MEASURE_VERSION, Measured
+from fulcrum.judge.cells import CellRecord, MetricValue
 from fulcrum.judge.schema import RateSearch, Try
 from fulcrum.levers.catalog import files_of
 from fulcrum.measure.evaluation import REFERENCE, SEED, VALIDATION, Held, judge_hash, measure
 from fulcrum.measure.features.extractor import BadImages
 from fulcrum.measure.metrics.base import NoValue
+from fulcrum.measure.preview import line_hashes
 from fulcrum.spec.edit import digest, keys, put
 from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.phrase import Catalogue, Phrase, parse
@@ -32,7 +34,7 @@ from fulcrum.training.dist.collectives import of_first
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.fillers import Trunk
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.painter import Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import SaveAndLeave
@@ -130,8 +132,8 @@ class Points:
         )
         self.due = {at(built.run, share) for share in shares if share < 1}
 
-    def __call__(self, look: Look) -> None:
-        images = look.images
+    def __call__(self, look: StepReport) -> None:
+        images = look.state.images
         path = point_path(self.folder, self.how, images)
         if images not in self.due or images >= look.built.run.budget.images:
             return
@@ -144,7 +146,7 @@ class Points:
                 read_sealed(path, HINT, fields=POINT)["metrics"] if there else metrics, images
             )
 
-    def _measure(self, look: Look, path: Path) -> Mapping[str, Any]:
+    def _measure(self, look: StepReport, path: Path) -> Mapping[str, Any]:
         run, feed, ranks = look.built.run, look.built.feed, look.built.ranks
         weights, parts = (
             shared_weights(look.built.step, look.built.average, ranks),
@@ -154,7 +156,7 @@ class Points:
         metrics, _ = quality_of(
             run, weights, parts, feed.root, self.samples, self.judges, bare, ranks
         )
-        feed.let_go(look.images)  # else they lay beside the next step
+        feed.let_go(look.state.images)  # else they lay beside the next step
         if ranks.first:
             write_sealed(path, {"images": look.state.images, "metrics": metrics})
         return metrics
@@ -164,8 +166,8 @@ def pause(run: RunSpec, share: float) -> Observer:
     """An observer that saves the run and leaves at a share of its budget."""
     stop = at(run, share)
 
-    def look_out(look: Look) -> None:
-        if stop <= look.images < run.budget.images:
+    def look_out(look: StepReport) -> None:
+        if stop <= look.state.images < run.budget.images:
             raise Paused
 
     return look_out
@@ -297,13 +299,24 @@ def failed(out: Path, cell: Cell, how: str) -> dict[str, Any] | None:
     return None if finished(out, cell, how) else outcome
 
 
-def failures(cells: Iterable[Cell], out: Path, how: str) -> dict[str, dict[int, str]]:
-    """arm -> seed -> why the cell failed; arms without a failed cell are not named."""
-    reasons: dict[str, dict[int, str]] = {}
-    for cell in cells:
-        if (outcome := failed(out, cell, how)) is not None:
-            reasons.setdefault(cell.arm, {})[cell.seed] = str(outcome["why"])
-    return reasons
+def cell_record(arm: str, seed: int, outcome: Mapping[str, Any]) -> CellRecord:
+    """The record of a cell from what its file says: what was measured of it, or how it failed."""
+    result = outcome.get("result", {})
+    return CellRecord(
+        arm,
+        seed,
+        metrics={
+            name: MetricValue(value["value"], value["card"])
+            for name, value in outcome.get("metrics", {}).items()
+        },
+        failure=None if "metrics" in outcome else str(outcome.get("why", "")),
+        images=result.get("images", outcome.get("images", 0)),
+        machine=outcome.get(MACHINE, {}),
+        seconds=sum(outcome.get("seconds", {}).values()),
+        skipped=result.get("skipped") or 0,
+        rolled_back=len(result.get("rolled_back") or ()),
+        lines=line_hashes(outcome),
+    )
 
 
 def write_failure(

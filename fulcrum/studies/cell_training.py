@@ -36,7 +36,7 @@ from fulcrum.training.dist.collectives import of_first
 from fulcrum.training.dist.machine import MACHINE, machine_facts
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.kept_weights import keeping
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.pictures import data_uri
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Order, perform
@@ -88,9 +88,9 @@ class FinalWeights:
     weights: dict[str, torch.Tensor] | None = None
     images = 0
 
-    def __call__(self, look: Look) -> None:
-        self.images = look.images
-        if look.images >= look.built.run.budget.images:
+    def __call__(self, look: StepReport) -> None:
+        self.images = look.state.images
+        if look.state.images >= look.built.run.budget.images:
             self.weights = shared_weights(look.built.step, look.built.average, look.built.ranks)
 
     def of(self, folder: RunFolder) -> dict[str, torch.Tensor]:

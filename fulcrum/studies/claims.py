@@ -1,18 +1,17 @@
-"""Published claims held against a study: where each applies, and how it fared there.
+"""Published claims held against a study: where each applies.
 
 A claim is held only against its own lever alone, with the published settings, on a baseline and a
 metric that may stand for the published ones. Everywhere else it is "not comparable", with the
 reason.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from fulcrum.data.fillers import World
 from fulcrum.judge.card import METRICS
-from fulcrum.judge.schema import ClaimResult, Effect
-from fulcrum.judge.sentences import NO_DIFFERENCE
-from fulcrum.levers.base import ANY, Claim
+from fulcrum.judge.claim_verdicts import ClaimPlace, Scope
+from fulcrum.levers.base import ANY, Claim, Lever
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.networks.fillers import Pixels
 from fulcrum.spec.edit import get, put
@@ -20,8 +19,6 @@ from fulcrum.spec.phrase import Staged
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.studies.arms import Arm, baseline_of
-from fulcrum.studies.effects import joint_p_values, judged, paired
-from fulcrum.studies.metrics import Measurements
 from fulcrum.studies.plan import Plan
 
 STANDS_FOR = {"fid": "frechet", "cmmd": "mmd"}  # published metric -> ours that stands beside it
@@ -36,15 +33,6 @@ SEAMS = (
     "average",
     "sample.guide",
 )
-
-ClaimVerdict = Literal[
-    "replicated", "contradicted", "opposite here", "underpowered", "out of scope", "not comparable"
-]
-Scope = Literal["same", "scaled"]
-
-
-# how a claim fared, and the reason where that alone does not say it
-Fared = tuple[ClaimVerdict, Remark | None]
 
 
 def seen_as(claim: Claim, metrics: Collection[str]) -> str:
@@ -155,113 +143,30 @@ def scope_of(claim: Claim, base: Arm) -> Scope | None:
     return "scaled" if claim.carries or at_home else None
 
 
-def claimed_direction(claim: Claim) -> Literal["better", "worse", "none"]:
-    """What a claimed change means: FID -3.3 is better, an accuracy of -0.1 is worse. Published
-    distances are better low."""
-    if claim.change == 0.0:
-        return "none"
-    better = METRICS[claim.metric].better if claim.metric in METRICS else "lower"
-    return "better" if (claim.change > 0.0) == (better == "higher") else "worse"
-
-
-def claim_verdict(seen: str, claim: Claim, scope: Scope, where: str = "") -> Fared:
-    """The verdict on a claim that may be held against what was seen, by these rules:
-
-    scope "scaled"  a smaller setting and other features stand for the claim's (`where` says which):
-                    only the direction is compared. A published size never is, and the other
-                    direction contradicts nothing: it is "opposite here".
-    scope "same"    the claim's own setting and metric.
-
-    seen \\ claimed         the same direction   the other direction       none
-    better, worse          replicated           "same": contradicted;     as the other direction
-                                                "scaled": opposite here
-    tie                    "same": contradicted; "scaled": out of scope   replicated
-    inconclusive           underpowered
-    failed, not learned    not comparable
-    """
-    claimed = claimed_direction(claim)
-    if seen == "failed":
-        return "not comparable", remark("all-seeds-failed", "every seed of the arm failed")
-    if seen == "not learned":
-        return "not comparable", remark("not-learned", "the baseline has not learned this")
-    if seen == "inconclusive":
-        return "underpowered", None
-    if seen == claimed or (seen == "tie" and claimed == "none"):
-        return "replicated", remark(
-            "same-direction", f"the direction is as claimed{where}", scope=scope
-        )
-    if scope == "same":
-        return "contradicted", None
-    if seen == "tie":
-        return "out of scope", remark("no-difference", NO_DIFFERENCE)
-    text = f"the other direction{where}: it says nothing about the claim's own setting"
-    return "opposite here", remark("other-direction", text)
-
-
-class Place(NamedTuple):
-    """A claim, where it meets a study."""
-
-    claim: Claim
-    arm: Arm
-    seen: str  # our metric; empty: none
-    scope: Scope | None
-    reason: Remark | None  # why it is not comparable; None: it is
-
-    @property
-    def held(self) -> bool:
-        return self.scope is not None and not self.reason
-
-
-def study_claims(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, effects: Mapping[str, Sequence[Effect]]
-) -> dict[str, tuple[ClaimResult, ...]]:
-    """Arm -> the claims about its levers with their verdicts, from effects (by metric) that are not
-    yet judged.
-
-    The claims that can be held against the study are one family, over arms and metrics.
-    """
-    places = [
-        Place(claim, arm, seen_as(claim, effects), scope_of(claim, baseline_of(arm, arms)), reason)
+def claim_places(plan: Plan, arms: Sequence[Arm], metrics: Collection[str]) -> list[ClaimPlace]:
+    """The claims about the levers of all arms, each where it meets the study."""
+    return [
+        _place(plan, arms, arm, lever, claim, metrics)
         for arm in arms
         for lever in (*arm.added, *arm.removed)
         for claim in lever.card.claims
-        for reason in [not_comparable(plan, arms, arm, lever, claim, effects)]
     ]
-    asked = {(place.arm.name, place.seen) for place in places if place.held}
-    family = {
-        metric: [row for row in rows if (row.arm, metric) in asked]
-        for metric, rows in effects.items()
-    }
-    p_values = joint_p_values(paired(family.values()), plan.alpha)
-    words = {
-        (row.arm, metric): row.verdict
-        for metric, rows in family.items()
-        for row in judged(plan, arms, measured, metric, rows, p_values)
-    }
-    return {
-        arm.name: tuple(_answered(place, words) for place in places if place.arm is arm)
-        for arm in arms
-    }
 
 
-def _answered(place: Place, words: Mapping[tuple[str, str], str]) -> ClaimResult:
-    word = words.get((place.arm.name, place.seen))
-    fared: Fared | None = None
-    if place.scope is None:
-        text = "its direction is not expected to be the same at another scale"
-        fared = "out of scope", remark("direction-not-carried", text)
-    elif place.reason:
-        fared = "not comparable", place.reason
-    elif word is not None:
-        where = (
-            "" if place.scope == "same" else f", on other features, at {place.arm.run.data.size} px"
-        )
-        fared = claim_verdict(word, place.claim, place.scope, where)
-    verdict, why = fared or (None, None)
-    return ClaimResult(
-        **dict(place.claim),
-        verdict=verdict,
-        seen=place.seen,
-        why=why.text if why else "",
-        codes=(why,) if why else (),
+def _place(
+    plan: Plan,
+    arms: Sequence[Arm],
+    arm: Arm,
+    lever: Lever,
+    claim: Claim,
+    metrics: Collection[str],
+) -> ClaimPlace:
+    scope = scope_of(claim, baseline_of(arm, arms))
+    return ClaimPlace(
+        claim,
+        arm.name,
+        seen_as(claim, metrics),
+        scope,
+        "" if scope == "same" else f", on other features, at {arm.run.data.size} px",
+        not_comparable(plan, arms, arm, lever, claim, metrics),
     )

@@ -21,12 +21,20 @@ from fulcrum.files.sealed import (
     sealed,
     write_sealed,
 )
-from fulcrum.measure.preview import CURVE, NUMBERS, read_lines, require_unchanged, write_curve
+from fulcrum.judge.cells import unlike
+from fulcrum.measure.preview import (
+    CURVE,
+    NUMBERS,
+    line_hashes,
+    read_lines,
+    require_unchanged,
+    write_curve,
+)
 from fulcrum.spec.edit import digest, explain, quoted
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.studies.cell import Cell, pictures, point_path, read_points
 from fulcrum.training import checkpoint
-from fulcrum.training.dist.machine import MACHINE, unlike
+from fulcrum.training.dist.machine import MACHINE
 from fulcrum.training.run_folder import RunFolder, description
 from fulcrum.training.start_weights import trained_weights
 from fulcrum.training.trained_run import KEY
@@ -174,7 +182,7 @@ class CellFiles(NamedTuple):
     def ran_alike(self, other: "CellFiles") -> bool:
         """Both say where they ran, and it was the same kind of machine."""
         known = all(one.outcome.get(MACHINE) for one in (self, other))
-        return known and not unlike(self.outcome, other.outcome)
+        return known and not unlike(self.outcome[MACHINE], other.outcome[MACHINE])
 
 
 def find_cell(folder: Path, cell: Cell, how: str, shares: tuple[float, ...]) -> CellFiles | None:
@@ -345,7 +353,7 @@ class KeptCells(NamedTuple):
             return sealed(line)
         if "metrics" in outcome:
             outcome["metrics"] = self._packed(outcome["metrics"])
-            curve = read_lines(files.place / CURVE, files.outcome)
+            curve = read_lines(files.place / CURVE, line_hashes(files.outcome))
             line["curve"] = [[point[name] for name in CURVE_FIELDS] for point in curve]
             points = read_points(files.place, cell.run, how, shares)
             line["points"] = {

@@ -5,20 +5,23 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.design import BASELINE, at_scale, fraction_of
+from fulcrum.judge.fraction import alias_strings, alias_words, named
 from fulcrum.judge.looks import spending
+from fulcrum.judge.power import one_at_a_time
+from fulcrum.judge.sequence import enough_points
 from fulcrum.judge.statistics import pairs_needed
 from fulcrum.measure.evaluation import can_measure
-from fulcrum.spec.edit import Change
 from fulcrum.spec.errors import shown
 from fulcrum.spec.progress import clock
+from fulcrum.spec.record import Change
 from fulcrum.spec.words import in_brief
-from fulcrum.studies.arms import BASELINE, Arm, at_scale, baseline_of, fraction_of
+from fulcrum.studies.arms import Arm, baseline_of
 from fulcrum.studies.cell import Layout
-from fulcrum.studies.fraction import alias_strings, alias_words, named
+from fulcrum.studies.estimate import Estimate, judged_together
+from fulcrum.studies.judging import telling_share
 from fulcrum.studies.plan import Plan, Sweep
-from fulcrum.studies.power import Estimate, judged_together, one_at_a_time
 from fulcrum.studies.runner import Room
-from fulcrum.studies.sequence import enough_points, telling_share
 
 # --------------------------------------------------------------------------------------------------
 # A fractional plan in words, for a terminal: its combinations, what cannot be told apart, what it

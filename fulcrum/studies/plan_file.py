@@ -10,11 +10,12 @@ from pydantic import ValidationError
 
 from fulcrum.files.user_code import parse_toml
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.design import Scale
 from fulcrum.judge.looks import SeedRounds
 from fulcrum.spec.edit import explain, quoted
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.record import Record
-from fulcrum.studies.plan import BasedArm, InsteadArm, OwnBaseArm, Plan, Scale, StopEarly, Sweep
+from fulcrum.studies.plan import BasedArm, InsteadArm, OwnBaseArm, Plan, StopEarly, Sweep
 
 EXAMPLE = "an example: examples/quick.toml"
 NOUNS = {

@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import gc
-import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +13,25 @@ from pydantic import ValidationError
 
 from fulcrum.data.fillers import OneStyle, World
 from fulcrum.files.sealed import read_json
-from fulcrum.judge.looks import looks_of, spending
+from fulcrum.judge.cells import CellRecord, Cells, finished_cells
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.effects import (
+    lever_costs,
+)
+from fulcrum.judge.findings import findings_of, fraction_findings
+from fulcrum.judge.looks import spending
+from fulcrum.judge.metrics import (
+    margins,
+    shown_metric,
+)
 from fulcrum.judge.schema import (
-    AliasString,
     ArmCost,
     ArmResult,
     CellCounts,
     CellResult,
+    CellState,
     ClaimResult,
     CurvePoint,
-    Effect,
-    FractionFacts,
-    Front,
     GridArm,
     Grids,
     LossPoint,
@@ -34,51 +40,33 @@ from fulcrum.judge.schema import (
     Provenance,
     RateSearch,
     StudyResult,
-    Target,
+    TimedCost,
 )
-from fulcrum.judge.statistics import PairedEffect, noise_floor, pairs_needed, student_interval
-from fulcrum.measure.preview import read_lines
+from fulcrum.judge.sequence import StoppedArm, sequence
+from fulcrum.judge.statistics import pairs_needed
+from fulcrum.measure.preview import NOT_ENDED, read_lines
 from fulcrum.networks.fillers import EmbeddedText
 from fulcrum.spec.edit import explain, get
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.remark import Remark, remark
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.words import in_brief
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import BASELINE, Arm, baseline_of, bases_of, fraction_of, unequal
-from fulcrum.studies.cell import Cell, Layout, failed, finished, measuring, pictures, read_points
-from fulcrum.studies.claims import study_claims
-from fulcrum.studies.effects import (
-    FractionEffects,
-    all_findings,
-    confirmed,
-    effects_on,
-    fraction_effects,
-    if_learned,
-    interactions,
-    lever_costs,
-    scales,
-    trends,
+from fulcrum.studies.arms import Arm, baseline_of, bases_of, unequal
+from fulcrum.studies.cell import (
+    Cell,
+    Layout,
+    cell_record,
+    failed,
+    finished,
+    measuring,
+    pictures,
+    read_points,
 )
-from fulcrum.studies.equal_cost import Curves, at_equal_cost, fronts, targets
-from fulcrum.studies.fraction import alias_words, named
+from fulcrum.studies.claims import claim_places
 from fulcrum.studies.frozen_plan import added_seeds
-from fulcrum.studies.metrics import (
-    FAMILY,
-    Failures,
-    Measurements,
-    margins,
-    may_differ,
-    metrics_of,
-    not_stopped,
-    other_loss,
-    shown_metric,
-    values_of,
-)
+from fulcrum.studies.judging import judged_arms, metrics_of
 from fulcrum.studies.plan import Plan
-from fulcrum.studies.power import contrast_detectable, detectable
 from fulcrum.studies.runner import Board
-from fulcrum.studies.sequence import sequence, sequential_findings
 from fulcrum.training.dist.machine import fulcrum_version, machine_words
 
 # --------------------------------------------------------------------------------------------------
@@ -86,7 +74,7 @@ from fulcrum.training.dist.machine import fulcrum_version, machine_words
 # encoder in words.
 
 
-def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
+def plan_facts(plan: Plan, base: Arm, cells: Cells) -> PlanFacts:
     run = base.run
     return PlanFacts(
         hash=plan.hash,
@@ -94,7 +82,7 @@ def plan_facts(plan: Plan, base: Arm, measured: Measurements) -> PlanFacts:
         primary_metric=plan.primary,
         seeds=plan.seeds,
         images=run.budget.images,
-        smallest_effect=margins(plan, [base], measured, plan.primary).get(
+        smallest_effect=margins(plan, [JudgedArm(base.name, base.name)], cells, plan.primary).get(
             base.name, plan.smallest_effect or 0.0
         ),
         alpha=plan.alpha,
@@ -147,7 +135,7 @@ def _text(run: RunSpec) -> str:
 
 def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()) -> list[Remark]:
     """What a reader must know before believing the effects."""
-    found = _rates(plan, searches)
+    found, judged = _rates(plan, searches), judged_arms(plan, arms)
     needed = pairs_needed(plan.alpha)
     if len(plan.seeds) < needed and plan.design != "fractional":
         text = (
@@ -183,7 +171,7 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
         for arm in arms
         if len(bases_of(arm, arms)) > 1
     ]
-    apart = [arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))]
+    apart = [arm.name for arm in judged if arm.own_loss]
     if apart:
         text = (
             f"The validation loss of {', '.join(apart)} is not compared: the objective, the latent"
@@ -193,13 +181,13 @@ def remarks(plan: Plan, arms: Sequence[Arm], searches: Sequence[RateSearch] = ()
     found += [
         remark(
             "evaluated-otherwise",
-            f"{arm.name} is evaluated with other {', '.join(fields)} than what it is compared"
-            " with.",
+            f"{arm.name} is evaluated with other {', '.join(arm.may_differ)} than what it is"
+            " compared with.",
             arm=arm.name,
-            fields=list(fields),
+            fields=list(arm.may_differ),
         )
-        for arm in arms
-        if (fields := may_differ(arm))
+        for arm in judged
+        if arm.may_differ
     ]
     return [*found, *unequal(arms), *_design(plan)]
 
@@ -231,25 +219,23 @@ def _design(plan: Plan) -> list[Remark]:
     return found
 
 
-def disturbed(measured: Measurements) -> list[Remark]:
+def disturbed(cells: Cells) -> list[Remark]:
     """Cells that are not the trainings that were asked for: steps of theirs were left out, or they
     were rolled back."""
     found = []
-    for arm, cells in measured.items():
-        for seed, cell in sorted(cells.items()):
-            result = cell.get("result", {})
-            backs, skipped = len(result.get("rolled_back") or ()), result.get("skipped") or 0
-            if backs or skipped:
-                rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
-                text = (
-                    f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair"
-                    " counts all the same."
-                )
-                found.append(
-                    remark(
-                        "disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs
-                    )
-                )
+    for arm, by_seed in cells.items():
+        for seed, cell in sorted(by_seed.items()):
+            backs, skipped = cell.rolled_back, cell.skipped
+            if not backs and not skipped:
+                continue
+            rolled = f" and it was rolled back {backs} time{'s' * (backs > 1)}" if backs else ""
+            text = (
+                f"{arm}, seed {seed}: {skipped} of its steps were left out{rolled}; its pair counts"
+                " all the same."
+            )
+            found.append(
+                remark("disturbed", text, arm=arm, seed=seed, skipped=skipped, rolled_back=backs)
+            )
     return found
 
 
@@ -339,45 +325,39 @@ def label(arm: Arm) -> str:
 
 def shown_cell(
     cell: Cell,
-    measured: Mapping[str, Any] | None,
+    record: CellRecord | None,
     board: Board | None,
     out: Path,
     curve: Sequence[CurvePoint],
     most: int,
     ended: bool,
     apart: bool,
-    outcome: Mapping[str, Any] | None = None,
 ) -> CellResult:
-    """What the report shows of a cell; a loss of another kind is `apart` and not put beside the
-    baseline's.
-
-    `outcome` is of a cell that failed by itself.
-    """
-    final = (
-        {name: value["value"] for name, value in measured["metrics"].items()} if measured else {}
-    )
+    """What the report shows of a cell, which has a `record` once it has finished or failed; a loss
+    of another kind is `apart` and not put beside the baseline's."""
+    final = {name: value.value for name, value in record.metrics.items()} if record else {}
     if apart:
         final.pop("validation_loss", None)
         curve = [point.model_copy(update={"values": _without_loss(point)}) for point in curve]
-    lines = read_lines(out.joinpath(cell.key, "record.jsonl"), measured, most)
-    going = board.state.get(cell.key, "waiting") if board else "waiting"
+    lines = read_lines(
+        out.joinpath(cell.key, "record.jsonl"), record.lines if record else NOT_ENDED, most
+    )
+    state: CellState = board.state.get(cell.key, "waiting") if board else "waiting"
+    if record:
+        state = "failed" if record.failed else "done"
+    elif ended:
+        state = "stopped"
     return CellResult(
         seed=cell.seed,
         key=cell.key,
-        state="done" if measured else "failed" if outcome else "stopped" if ended else going,
+        state=state,
         budget=cell.run.budget.images,
-        images=(
-            measured["result"]["images"]
-            if measured
-            else outcome["images"]
-            if outcome
-            else _images(lines)
-        ),
+        images=record.images if record else _images(lines),
         final=final,
         curve=tuple(point for point in curve if point.values),
         loss=tuple(LossPoint(images=line["images"], loss=line["loss"]) for line in lines),
-        failure=str(outcome["why"]) if outcome else "",
-        machine=machine_words(measured or outcome or {}),
+        failure=record.failure or "" if record else "",
+        machine=machine_words(record.machine) if record else "",
     )
 
 
@@ -390,23 +370,27 @@ def _without_loss(point: CurvePoint) -> dict[str, float | None]:
 
 
 def curve_of(
-    cell: Cell, out: Path, plan: Plan, measured: Mapping[str, Any] | None, how: str
+    cell: Cell, out: Path, plan: Plan, record: CellRecord | None, how: str
 ) -> list[CurvePoint]:
     """A cell's values over images: the held-out loss at every look, all metrics at the plan's
     evaluation points."""
-    looks = {
-        line["images"]: line for line in read_lines(out.joinpath(cell.key, "curve.jsonl"), measured)
-    }
+    lines = read_lines(out.joinpath(cell.key, "curve.jsonl"), record.lines if record else NOT_ENDED)
+    looks = {line["images"]: line for line in lines}
     points = (
         read_points(out / cell.key, cell.run, how, plan.evaluations)
         if len(plan.evaluations) > 1
         else {}
     )
-    if measured and points:
-        points[cell.run.budget.images] = measured["metrics"]
+    values_at = {
+        images: {name: value["value"] for name, value in metrics.items()}
+        for images, metrics in points.items()
+    }
+    if record and not record.failed and points:
+        final = {name: value.value for name, value in record.metrics.items()}
+        values_at[cell.run.budget.images] = final
     curve = []
-    for images in sorted(looks.keys() | points.keys()):
-        values = {name: value["value"] for name, value in points.get(images, {}).items()}
+    for images in sorted(looks.keys() | values_at.keys()):
+        values = dict(values_at.get(images, {}))
         if images in looks:
             values["validation_loss"] = looks[images]["validation_loss"]
         seconds = looks[images]["seconds"] if images in looks else None
@@ -414,12 +398,11 @@ def curve_of(
     return curve
 
 
-def grids(
-    arms: Sequence[Arm], cells: Sequence[Cell], measured: Measurements, out: Path, how: str
-) -> Grids:
+def grids(layout: Layout, cells: Cells, out: Path, how: str) -> Grids:
     """The same prompts and noises for every arm, at the first seed that the arm has finished."""
-    keys = {(cell.arm, cell.seed): cell.key for cell in cells}
-    first = [(arm.name, min(measured[arm.name])) for arm in arms if measured.get(arm.name)]
+    keys = {(cell.arm, cell.seed): cell.key for cell in layout.cells}
+    finished = {arm.name: finished_cells(cells, arm.name) for arm in layout.arms}
+    first = [(name, min(by_seed)) for name, by_seed in finished.items() if by_seed]
     shown = [(name, seed, pictures(out, keys[name, seed], how)) for name, seed in first]
     return Grids(
         prompts=tuple(shown[0][2]["prompts"]) if shown else (),
@@ -438,105 +421,38 @@ def grids(
 def as_fraction(
     plan: Plan,
     layout: Layout,
-    measured: Measurements,
-    failed: Failures,
+    cells: Cells,
     costs: Mapping[str, ArmCost] | None,
     result: StudyResult,
 ) -> StudyResult:
     """The result of all cells, with effects of levers instead of arms."""
-    table, arms = fraction_of(plan), [layout.arms[0], *layout.levers]
+    arms = [layout.arms[0], *layout.levers]
+    combinations = judged_arms(plan, layout.arms)
     metrics = [metric.name for metric in result.metrics]
-    by_metric = {
-        name: fraction_effects(plan, layout.arms, measured, name, failed) for name in metrics
-    }
-    judged = [row for one in by_metric.values() for row in one.levers]
-    lost = [row for one in by_metric.values() for row in one.failed]
-    # each tells why it is not held
-    claims = study_claims(plan, arms, measured, {name: [] for name in metrics})
-    judged = [
-        if_learned(plan, measured, _with_sight(plan, row, by_metric[row.metric]), BASELINE)
-        for row in judged
+    places = claim_places(plan, arms, metrics)
+    levers = judged_arms(plan, arms)
+    findings = fraction_findings(plan, combinations, levers, cells, metrics, places)
+    spent = lever_costs(plan, combinations, costs) if costs else {}
+    found = (*remarks(plan, arms, layout.searches), *findings.remarks)
+    shown = [
+        shown_arm(plan, arm, arms, (), spent.get(arm.name), findings.claims[arm.name])
+        for arm in layout.levers
     ]
-    effects = [confirmed(plan, row) for row in (*judged, *lost)]
-    spent = lever_costs(plan, layout.arms, costs) if costs else {}
-    primary, rule = by_metric[plan.primary], _rule(plan)
-    found = (*remarks(plan, arms, layout.searches), *_notable(primary.strings, plan.alpha))
     return StudyResult(
         **{
             **{name: getattr(result, name) for name in StudyResult.model_fields},
-            "arms": (
-                result.arms[0],
-                *(
-                    shown_arm(plan, arm, arms, (), spent.get(arm.name), claims[arm.name])
-                    for arm in layout.levers
-                ),
-            ),
+            "arms": (result.arms[0], *shown),
             "combinations": result.arms[1:],
-            "effects": tuple(effects),
-            "detectable": {
-                name: max(
-                    (row.detectable for row in judged if row.metric == name and row.detectable),
-                    default=None,
-                )
-                for name in metrics
-            },
+            "effects": findings.effects,
+            "detectable": findings.detectable,
             "remarks": tuple(one.text for one in found),
             "codes": found,
-            "interactions": tuple(row for one in by_metric.values() for row in one.interactions),
+            "interactions": findings.interactions,
             "time_to_target": (),
             "pareto": (),
-            "fraction": FractionFacts(
-                levers=table.levers,
-                on=tuple(tuple(map(bool, row)) for row in table.on),
-                rule=rule.text,
-                codes=(rule,),
-                aliased=" ".join(alias_words(table)),
-                strings=tuple(primary.strings),
-                by_seed=_by_seed(primary),
-            ),
+            "fraction": findings.fraction,
         }
     )
-
-
-def _with_sight(plan: Plan, row: PairedEffect, effects: FractionEffects) -> PairedEffect:
-    """With the true effect that would have been seen in four studies of five: of few seeds by the
-    scatter that they were judged by, which is no smaller than that of all levers together."""
-    together = math.sqrt(sum(one.sd**2 for one in effects.levers) / len(effects.levers))
-    scatter = max(row.sd, together) if len(plan.seeds) < pairs_needed(plan.alpha) else row.sd
-    units = contrast_detectable(plan, row.n, len(effects.levers)) if scatter > 0.0 else None
-    return row.model_copy(update={"detectable": None if units is None else units * scatter})
-
-
-def _rule(plan: Plan) -> Remark:
-    if len(plan.seeds) >= pairs_needed(plan.alpha):
-        text = f"{len(plan.seeds)} seeds decide by sign flips, as arms are decided."
-        return remark("sign-flips", text, seeds=len(plan.seeds))
-    text = (
-        f"{len(plan.seeds)} seeds are too few for sign flips: the noise is taken to be normal, and"
-        " the scatter of an effect over seeds to be that of all levers together, or its own where"
-        " that is larger."
-    )
-    return remark("normal-noise", text, seeds=len(plan.seeds))
-
-
-def _by_seed(effects: FractionEffects) -> dict[str, dict[int, float]]:
-    return {row.arm: dict(zip(row.seeds, row.differences, strict=True)) for row in effects.levers}
-
-
-def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
-    """Pairs that were not asked for, and seem to interact."""
-    return [
-        remark(
-            "pairs-interact",
-            f"Some of {', '.join(map(named, row.pairs))} seem to interact (p {row.p_adjusted:.3f}"
-            " among the pairs that were not chosen): name one in `interactions` to see it by"
-            " itself.",
-            pairs=[list(pair) for pair in row.pairs],
-            p=row.p_adjusted,
-        )
-        for row in strings
-        if row.p_adjusted is not None and row.p_adjusted <= alpha
-    ]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -545,17 +461,6 @@ def _notable(strings: Sequence[AliasString], alpha: float) -> list[Remark]:
 
 
 LOSS_POINTS = 80_000  # of all cells' training losses together: what a page can hold
-
-
-class StoppedArm(NamedTuple):
-    """An arm that the crossing guard ended."""
-
-    share: float  # of the budget
-    effect: PairedEffect  # on the primary metric there
-
-    @property
-    def arm(self) -> str:
-        return self.effect.arm
 
 
 class StudyState(NamedTuple):
@@ -587,20 +492,24 @@ def _uncollected() -> Iterator[None]:
 
 @_uncollected()
 def collect(
-    cells: Sequence[Cell], out: Path, how: str, kept: dict[str, Any] | None = None
-) -> dict[str, dict[int, Any]]:
-    """arm -> seed -> what was measured, finished cells only; `kept` remembers between calls, as a
-    finished cell stays."""
+    cells: Sequence[Cell], out: Path, how: str, kept: dict[str, CellRecord] | None = None
+) -> dict[str, dict[int, CellRecord]]:
+    """arm -> seed -> the cells that have finished or failed, finished ones first; `kept` remembers
+    these between calls, as a finished cell stays."""
     kept = {} if kept is None else kept
-    measured: dict[str, dict[int, Any]] = {}
+    records: dict[str, dict[int, CellRecord]] = {}
     for cell in cells:
         if cell.key not in kept:
             values = finished(out, cell, how)
             if values is None:
                 continue
-            kept[cell.key] = values
-        measured.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
-    return measured
+            kept[cell.key] = cell_record(cell.arm, cell.seed, values)
+        records.setdefault(cell.arm, {})[cell.seed] = kept[cell.key]
+    for cell in cells:
+        if cell.key not in kept and (outcome := failed(out, cell, how)) is not None:
+            record = cell_record(cell.arm, cell.seed, outcome)
+            records.setdefault(cell.arm, {})[cell.seed] = record
+    return records
 
 
 @_uncollected()
@@ -610,97 +519,74 @@ def assemble_result(
     out: Path,
     command: str,
     state: StudyState = NOT_BEGUN,
-    kept: dict[str, Any] | None = None,
+    kept: dict[str, CellRecord] | None = None,
 ) -> StudyResult:
     """Everything the report shows, for a study that is running or finished."""
     arms, cells, how = layout.arms, layout.cells, measuring(plan).how
-    measured = collect(cells, out, how, kept)
-    outcomes = {
-        cell.key: outcome for cell in cells if (outcome := failed(out, cell, how)) is not None
-    }
-    lost = {arm.name: dict[int, str]() for arm in arms}
-    for cell in cells:
-        if cell.key in outcomes:
-            lost[cell.arm][cell.seed] = str(outcomes[cell.key]["why"])
-    sequenced = sequence(plan, arms, measured, lost) if plan.looks else None
+    judged = judged_arms(plan, arms)
+    records: Cells = collect(cells, out, how, kept)
+    sequenced = sequence(plan, judged, records) if plan.looks else None
     spared = {cell.key for cell in cells if sequenced and sequenced.spares(cell.arm, cell.seed)}
     if sequenced:  # what another study has finished or lost beyond the looks is none of this one's
-        measured, lost = sequenced.within(measured), sequenced.within(lost)
-        outcomes = {cell.key: outcomes[cell.key] for cell in cells if cell.seed in lost[cell.arm]}
-    ended = {one.arm for one in state.stopped}
-    running = not_stopped(arms, ended)
-    metrics = metrics_of(plan, arms[0].run)
-    pairs = {metric: effects_on(plan, running, measured, metric, lost) for metric in metrics}
-    claims = study_claims(plan, arms, measured, pairs)
-    family = (
-        len(pairs[plan.primary]) if plan.confirm == "primary" else sum(map(len, pairs.values()))
-    )
-    at_looks = sequential_findings(plan, arms, measured, lost, sequenced) if sequenced else []
-    at_end = {
-        metric: rows for metric, rows in pairs.items() if not (sequenced and metric == plan.primary)
-    }
-    effects = [
-        confirmed(
-            plan, row.model_copy(update={"detectable": _detectable(plan, row, family)}), claims
-        )
-        for row in (*at_looks, *all_findings(plan, running, measured, at_end))
-    ]
+        records = sequenced.within(records)
     curves = {
-        cell.key: curve_of(cell, out, plan, measured.get(cell.arm, {}).get(cell.seed), how)
+        cell.key: curve_of(cell, out, plan, records.get(cell.arm, {}).get(cell.seed), how)
         for cell in cells
         if cell.known
     }
-    not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
-    censored = sum(
-        cell.key in not_run
-        and cell.key not in outcomes
-        and cell.seed not in measured.get(cell.arm, {})
-        for cell in cells
+    records = _with_curves(cells, records, curves)
+    ended = {one.arm for one in state.stopped}
+    metrics = metrics_of(plan, arms[0].run)
+    findings = findings_of(
+        plan,
+        judged,
+        records,
+        metrics,
+        claim_places(plan, arms, metrics),
+        state.costs,
+        state.stopped,
+        sequenced,
     )
-    done = sum(len(seeds) for seeds in measured.values())
-    at_cost, reached = list[Effect](), list[Target]()
-    drawn = {name for curve in curves.values() for point in curve for name in point.values}
-    for metric in (name for name in metrics if name in drawn and plan.design != "fractional"):
-        lines = _by_arm(running, cells, curves, metric)
-        if state.costs:
-            at_cost += at_equal_cost(plan, running, measured, lines, state.costs, metric, lost)
-        reached += targets(plan, running, measured, lines, state.costs, metric)
+    not_run = {cell.key for cell in cells if cell.arm in ended or cell.key in spared}
+    settled = [cell for by_seed in records.values() for cell in by_seed.values()]
+    censored = sum(
+        cell.key in not_run and cell.seed not in records.get(cell.arm, {}) for cell in cells
+    )
     most = max(8, LOSS_POINTS // max(len(cells), 1))
-    apart = {arm.name for arm in arms if other_loss(arm, baseline_of(arm, arms))}
+    apart = {arm.name for arm in judged if arm.own_loss}
     shown: dict[str, list[CellResult]] = {arm.name: [] for arm in arms}
     for cell in cells:
-        values, curve = measured.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
+        record, curve = records.get(cell.arm, {}).get(cell.seed), curves.get(cell.key, [])
         shown[cell.arm].append(
             shown_cell(
                 cell,
-                values,
+                record,
                 state.board,
                 out,
                 curve,
                 most,
                 cell.key in not_run,
                 cell.arm in apart,
-                outcomes.get(cell.key),
             )
         )
     found = (
         *filter(None, [added_seeds(plan, out)]),
         *remarks(plan, arms, layout.searches),
-        *disturbed(measured),
+        *disturbed(records),
         *map(_censored, state.stopped),
     )
     result = StudyResult(
         title=plan.title,
         state=(
             "finished"
-            if done + len(outcomes) + censored == len(cells)
+            if len(settled) + censored == len(cells)
             else "stopped"
             if state.ended
             else "running"
         ),
-        plan=plan_facts(plan, arms[0], measured),
+        plan=plan_facts(plan, arms[0], records),
         made=provenance(command, state.seconds),
-        metrics=tuple(shown_metric(name, measured, arms[0].name) for name in metrics),
+        metrics=tuple(shown_metric(name, records, arms[0].name) for name in metrics),
         arms=tuple(
             shown_arm(
                 plan,
@@ -708,41 +594,33 @@ def assemble_result(
                 arms,
                 shown[arm.name],
                 (state.costs or {}).get(arm.name),
-                claims[arm.name],
+                findings.claims[arm.name],
             )
             for arm in arms
         ),
-        effects=(*effects, *(one.effect for one in state.stopped), *at_cost),
-        noise=tuple(
-            noise_floor(values, metric)
-            for metric in metrics
-            if len(values := values_of(measured, arms[0].name, metric)) > 1
-        ),
-        detectable=_loudest(effects),
-        grids=grids(arms, cells, measured, out, how),
+        effects=findings.effects,
+        noise=findings.noise,
+        detectable=findings.detectable,
+        grids=grids(layout, records, out, how),
         remarks=tuple(one.text for one in found),
         codes=found,
-        interactions=tuple(
-            row for metric in metrics for row in interactions(plan, running, measured, metric, lost)
-        ),
-        scales=tuple(scales(plan, arms)),
-        trends=tuple(
-            row for metric in metrics for row in trends(plan, running, measured, metric, lost)
-        ),
-        time_to_target=tuple(reached),
+        interactions=findings.interactions,
+        scales=findings.scales,
+        trends=findings.trends,
+        time_to_target=findings.time_to_target,
         sweeps=tuple(layout.searches),
-        pareto=tuple(_fronts(plan, running, measured, state.costs)) if state.costs else (),
+        pareto=findings.pareto,
         probes=probes(out),
         progress=CellCounts(
-            done=done,
+            done=sum(not cell.failed for cell in settled),
             total=len(cells) - censored,
-            failed=len(outcomes),
+            failed=sum(cell.failed for cell in settled),
             seconds_left=state.seconds_left,
         ),
     )
     if plan.design != "fractional":
         return result
-    return as_fraction(plan, layout, measured, lost, state.costs, result)
+    return as_fraction(plan, layout, records, state.costs, result)
 
 
 def provenance(command: str, seconds: float | None = None) -> Provenance:
@@ -769,58 +647,21 @@ def probes(out: Path) -> Probes | None:
         raise BadInput(f"{path} holds no table of probes: {explain(error)}", hint) from None
 
 
-def _by_arm(
-    arms: Sequence[Arm],
-    cells: Sequence[Cell],
-    curves: Mapping[str, Sequence[CurvePoint]],
-    metric: str,
-) -> Curves:
-    """arm -> seed -> (share, value) of one metric."""
-    lines: dict[str, dict[int, list[tuple[float, float]]]] = {arm.name: {} for arm in arms}
-    for cell in cells:
-        if cell.arm in lines:
-            budget = cell.run.budget.images
-            lines[cell.arm][cell.seed] = [
-                (point.images / budget, value)
-                for point in curves.get(cell.key, ())
-                if (value := point.values.get(metric)) is not None
-            ]
-    return lines
-
-
-def _detectable(plan: Plan, effect: Effect, arms: int) -> float | None:
-    """The smallest true effect that this study would have seen in four of five repeats, with the
-    scatter of this arm's differences on this metric. With looks: at the last of them, whatever the
-    earlier ones would have seen."""
-    if not isinstance(effect, PairedEffect) or effect.sd <= 0:
-        return None
-    pairs, alpha = effect.n, plan.alpha
-    if plan.looks and effect.metric == plan.primary:
-        pairs, _, alpha = looks_of(plan.looks, plan.alpha)[-1]
-    scatters = detectable(pairs, min(max(arms, 1), FAMILY), alpha=alpha)
-    return None if scatters is None else scatters * effect.sd
-
-
-def _loudest(effects: Sequence[Effect]) -> dict[str, float | None]:
-    """Metric -> what would have been seen of the arm whose differences scatter most."""
-    most: dict[str, float | None] = {}
-    for effect in effects:
-        if effect.detectable is not None:
-            most[effect.metric] = max(effect.detectable, most.get(effect.metric) or 0.0)
-    return most
-
-
-def _fronts(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, costs: Mapping[str, TimedCost]
-) -> list[Front]:
-    means = {}
-    for arm in arms:
-        values = list(values_of(measured, arm.name, plan.primary).values())
-        if len(values) > 1:
-            mean = sum(values) / len(values)
-            sd = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
-            means[arm.name] = (mean, *student_interval(mean, sd, len(values), 1.0 - plan.alpha))
-    return fronts(arms, means, costs, plan.primary)
+def _with_curves(
+    cells: Sequence[Cell], records: Cells, curves: Mapping[str, Sequence[CurvePoint]]
+) -> dict[str, dict[int, CellRecord]]:
+    """The records, each with the values that were measured on the way."""
+    drawn = {(cell.arm, cell.seed): cell for cell in cells}
+    return {
+        arm: {
+            seed: record._replace(
+                curve=tuple(curves[drawn[arm, seed].key]),
+                budget=drawn[arm, seed].run.budget.images,
+            )
+            for seed, record in by_seed.items()
+        }
+        for arm, by_seed in records.items()
+    }
 
 
 def _censored(one: StoppedArm) -> Remark:

@@ -5,27 +5,37 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fulcrum.files.paths import explained
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.cells import CellRecord, finished_cells
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.metrics import EQUAL
 from fulcrum.judge.page import beating, write
-from fulcrum.judge.schema import StudyResult
+from fulcrum.judge.schema import StudyResult, TimedCost
+from fulcrum.judge.sequence import (
+    Sequenced,
+    StoppedArm,
+    ending,
+    hopeless,
+    sequence,
+    sequential_findings,
+)
 from fulcrum.judge.statistics import paired_effect
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.run import System
-from fulcrum.studies.arm_cost import Clock, TimedCost, costs, read_costs, write_costs
+from fulcrum.studies.arm_cost import Clock, costs, read_costs, write_costs
 from fulcrum.studies.arms import baseline_of
 from fulcrum.studies.cell import (
     Cell,
     Layout,
     Tracked,
     at,
-    failures,
     finished,
     forget_failures,
     lay_out,
@@ -34,20 +44,12 @@ from fulcrum.studies.cell import (
     unmeasured_on_the_way,
 )
 from fulcrum.studies.frozen_plan import added_seeds, changed_since, folder_of, freeze
-from fulcrum.studies.metrics import EQUAL
+from fulcrum.studies.judging import judged_arms, telling_share
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.proof import is_proven, prove_by_steps, require_runnable, with_primary
 from fulcrum.studies.ray_cluster import RAY_ADDRESS, cluster
-from fulcrum.studies.result import StoppedArm, StudyState, assemble_result, collect
+from fulcrum.studies.result import StudyState, assemble_result, collect
 from fulcrum.studies.runner import Board, Lane, Room, TimeLeft, Work, line, room, run_all, standing
-from fulcrum.studies.sequence import (
-    Sequenced,
-    ending,
-    hopeless,
-    sequence,
-    sequential_findings,
-    telling_share,
-)
 from fulcrum.training.cost_record import of_arm
 from fulcrum.training.dist.machine import at_hand
 from fulcrum.training.dist.ranks import TIMEOUT
@@ -94,22 +96,25 @@ class StudyRun:
             clock,
             layout,
         )
-        self.kept = dict[str, Any]()
+        self.kept = dict[str, CellRecord]()
         self.board: Board | None = None  # of the round that runs, or ran last
         self.stopped: list[StoppedArm] = []
         self.spent = read_costs(folder, layout.arms)
 
     def done(self) -> int:
-        return sum(map(len, self._measured().values()))
+        return sum(
+            not cell.failed for by_seed in self.records().values() for cell in by_seed.values()
+        )
 
-    def _measured(self) -> dict[str, dict[int, Any]]:
+    def records(self) -> dict[str, dict[int, CellRecord]]:
+        """arm -> seed -> the cells that have finished or failed."""
         return collect(self.layout.cells, self.out, self.work.measuring.how, self.kept)
 
-    def failures(self) -> dict[str, dict[int, str]]:
-        return failures(self.layout.cells, self.out, self.work.measuring.how)
-
     def sequenced(self) -> Sequenced:
-        return sequence(self.plan, self.layout.arms, self._measured(), self.failures())
+        return sequence(self.plan, self._arms(), self.records())
+
+    def _arms(self) -> list[JudgedArm]:
+        return judged_arms(self.plan, self.layout.arms)
 
     def left(self) -> int:
         """Cells that may still be run: not finished, not failed by themselves, and not of an arm
@@ -121,12 +126,8 @@ class StudyRun:
         return len(self._unsettled(cells))
 
     def _unsettled(self, cells: Sequence[Cell]) -> list[Cell]:
-        measured, failed = self._measured(), self.failures()
-        return [
-            cell
-            for cell in cells
-            if cell.seed not in {*measured.get(cell.arm, ()), *failed.get(cell.arm, ())}
-        ]
+        records = self.records()
+        return [cell for cell in cells if cell.seed not in records.get(cell.arm, ())]
 
     @contextlib.contextmanager
     def showing(self, retry_failed: bool = False) -> Iterator[None]:
@@ -188,9 +189,7 @@ class StudyRun:
         ended = set[str]()
         while True:
             sequenced = self.sequenced()
-            rows = sequential_findings(
-                self.plan, self.layout.arms, self._measured(), self.failures(), sequenced
-            )
+            rows = sequential_findings(self.plan, self._arms(), self.records(), sequenced)
             words = {row.arm: row.verdict for row in rows}
             for arm, answer in sequenced.answers.items():
                 if answer.left and arm not in ended:
@@ -210,17 +209,20 @@ class StudyRun:
 
     def require_answer(self) -> None:
         """Say which cells failed; a study without a single baseline has nothing to compare with."""
+        records = self.records()
         reasons = [
-            (arm, seed, why)
-            for arm, seeds in self.failures().items()
-            for seed, why in seeds.items()
+            (cell.arm, cell.seed, cell.failure)
+            for by_seed in records.values()
+            for cell in by_seed.values()
+            if cell.failed
         ]
         if not reasons:
             return
         named = "; ".join(f"{arm}, seed {seed}: {why}" for arm, seed, why in reasons[:NAMED])
         more = f"; and {len(reasons) - NAMED} more" if len(reasons) > NAMED else ""
         words = f"{len(reasons)} of {len(self.layout.cells)} cells failed: {named}{more}"
-        if not any(arm.is_baseline and arm.name in self._measured() for arm in self.layout.arms):
+        baselines = [arm.name for arm in self.layout.arms if arm.is_baseline]
+        if not any(finished_cells(records, name) for name in baselines):
             raise RunFailed(
                 "no cell of the baseline was finished, so there is nothing to compare with;"
                 f" {words}",

@@ -16,12 +16,16 @@ from fulcrum.files.atomic import write_atomic
 from fulcrum.files.paths import read_regular
 from fulcrum.files.sealed import read_json
 from fulcrum.judge.card import METRICS
+from fulcrum.judge.cells import CellRecord, Cells
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.effects import EXPLORATORY, all_findings, confirmed, effects_on
+from fulcrum.judge.metrics import EQUAL, values_of
 from fulcrum.judge.schema import Effect, StudyResult
-from fulcrum.judge.statistics import effect_without_pairs, noise_floor, paired_effect
+from fulcrum.judge.statistics import noise_floor
 from fulcrum.spec.errors import BadInput, FulcrumError
 from fulcrum.spec.phrase import PREFIX, Catalogue
-from fulcrum.studies.arms import Wanted, wanted
-from fulcrum.studies.effects import EXPLORATORY, all_findings, confirmed
+from fulcrum.studies.arms import wanted
+from fulcrum.studies.cell import cell_record
 from fulcrum.studies.kept import (
     PLAN,
     RESULT,
@@ -38,11 +42,10 @@ from fulcrum.studies.kept import (
     write_contents,
 )
 from fulcrum.studies.kept_cells import KEPT_HINT, KeptCells, read_kept
-from fulcrum.studies.metrics import EQUAL, Failures, Measurements, values_of
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.plan_file import load
 from fulcrum.studies.proof import PRIMARY_ANYWHERE
-from fulcrum.training.dist.machine import machine_words
+from fulcrum.training.dist.machine import MACHINE, machine_words
 
 # --------------------------------------------------------------------------------------------------
 # A kept study without the files of one's own that it was run with: its effects again, from the
@@ -77,9 +80,11 @@ class Compared(NamedTuple):
 
 def compared_pairs(plan: Plan, result: StudyResult, kept: KeptCells) -> Compared:
     """Every effect and every noise of a kept study beside what its cells say."""
-    measured, lost = _measured(kept), _lost(kept)
-    plan = _with_primary(plan, measured)
-    arms, seeds, alpha = wanted(plan), result.plan.seeds, result.plan.alpha
+    cells = _cell_records(kept)
+    plan = _with_primary(plan, cells)
+    # only the recipe tells what an arm changes of the cards: they are not compared
+    arms = [JudgedArm(one.name, one.against, one.scale, may_differ=None) for one in wanted(plan)]
+    seeds, alpha = result.plan.seeds, result.plan.alpha
     names = [arm.name for arm in (result.arms if result.fraction is None else result.trained)]
     rows: list[tuple[str, Any, Any]] = [
         ("arms", names, [arm.name for arm in arms]),
@@ -91,10 +96,10 @@ def compared_pairs(plan: Plan, result: StudyResult, kept: KeptCells) -> Compared
         (
             "noise",
             [row.model_dump() for row in result.noise],
-            _noise(result, measured, arms[0].name),
+            _noise(result, cells, arms[0].name),
         ),
     ]
-    again, contradictions, judged = _judged(plan, arms, result, measured, lost), list[str](), 0
+    again, contradictions, judged = _judged(plan, arms, result, cells), list[str](), 0
     for row in result.effects:
         place = f"{row.arm}, {row.metric}" + (f" at equal {row.unit}" if row.unit != EQUAL else "")
         found = again.pop((row.arm, row.metric), None) if row.unit == EQUAL else None
@@ -104,49 +109,37 @@ def compared_pairs(plan: Plan, result: StudyResult, kept: KeptCells) -> Compared
         elif _is_judged(plan, row):
             rows.append((place, _shown(row), None))
         else:
-            rows.append((place, _plain(row), _plain(row) | _mean(plan, arms, row, measured)))
+            rows.append((place, _plain(row), _plain(row) | _mean(plan, arms, row, cells)))
             contradictions += [f"{place}: {words}" for words in _contradictions(row)]
     rows += [(f"{arm}, {metric}", None, _shown(row)) for (arm, metric), row in again.items()]
     return Compared(rows, contradictions, judged, len(result.effects) - judged)
 
 
-def _measured(kept: KeptCells) -> Measurements:
-    """arm -> seed -> what was measured of the cell."""
-    measured = dict[str, dict[int, Any]]()
-    for line in _cells(kept):
-        if "metrics" in line["outcome"]:
-            cells = measured.setdefault(line["arm"], {})
-            if line["seed"] in cells:
-                raise BadInput(
-                    f"two cells of {line['arm']}, seed {line['seed']} are kept: only its --with"
-                    " FILE tells which counts",
-                    "name that file",
-                )
-            cells[line["seed"]] = {
-                **line["outcome"],
-                "metrics": kept.unpacked(line["outcome"]["metrics"]),
-            }
-    return measured
+def _cell_records(kept: KeptCells) -> dict[str, dict[int, CellRecord]]:
+    """arm -> seed -> the cells that are kept, finished and failed ones."""
+    records = dict[str, dict[int, CellRecord]]()
+    for line in kept.lines.values():
+        if line["kind"] != "arm":
+            continue
+        arm, seed, outcome = line["arm"], line["seed"], dict(line["outcome"])
+        if "metrics" in outcome:
+            outcome["metrics"] = kept.unpacked(outcome["metrics"])
+        record = cell_record(arm, seed, outcome)
+        there = records.setdefault(arm, {}).setdefault(seed, record)
+        if there is not record:
+            raise BadInput(
+                f"two cells of {arm}, seed {seed} are kept: only its --with FILE tells which"
+                " counts",
+                "name that file",
+            )
+    return records
 
 
-def _lost(kept: KeptCells) -> Failures:
-    lost = dict[str, dict[int, str]]()
-    for line in _cells(kept):
-        if "metrics" not in line["outcome"]:
-            lost.setdefault(line["arm"], {})[line["seed"]] = line["outcome"].get("why", "")
-    return lost
-
-
-def _cells(kept: KeptCells) -> Iterator[dict[str, Any]]:
-    return (line for line in kept.lines.values() if line["kind"] == "arm")
-
-
-def _with_primary(plan: Plan, measured: Measurements) -> Plan:
+def _with_primary(plan: Plan, cells: Cells) -> Plan:
     """As `with_primary` has it, asking the cells instead of the recipe what can be measured."""
-    there = any(
-        plan.primary in cell["metrics"] for cells in measured.values() for cell in cells.values()
-    )
-    if "primary" in plan.model_fields_set or there or not measured:
+    finished = [cell for by_seed in cells.values() for cell in by_seed.values() if not cell.failed]
+    there = any(plan.primary in cell.metrics for cell in finished)
+    if "primary" in plan.model_fields_set or there or not finished:
         return plan
     margin = plan.smallest_effect if "smallest_effect" in plan.model_fields_set else None
     return plan.model_copy(update={"primary": PRIMARY_ANYWHERE, "smallest_effect": margin})
@@ -159,7 +152,10 @@ def _is_judged(plan: Plan, row: Effect) -> bool:
 
 
 def _judged(
-    plan: Plan, arms: Sequence[Wanted], result: StudyResult, measured: Measurements, lost: Failures
+    plan: Plan,
+    arms: Sequence[JudgedArm],
+    result: StudyResult,
+    cells: Cells,
 ) -> dict[tuple[str, str], Effect]:
     """(arm, metric) -> the effect at equal images, judged in its family."""
     if plan.design == "fractional":
@@ -167,58 +163,23 @@ def _judged(
     kept = {(row.arm, row.metric) for row in result.effects if row.unit == EQUAL}
     families = dict[str, list[Effect]]()
     for metric in [metric.name for metric in result.metrics]:
-        rows = [
-            _effect(plan, arm, metric, measured, lost) for arm in arms if arm.name != arm.against
-        ]
         # A loss of another kind is not compared, and only the recipe tells which is.
         told = [
             row
-            for row in rows
-            if row and (metric != "validation_loss" or (row.arm, metric) in kept)
+            for row in effects_on(plan, arms, cells, metric)
+            if metric != "validation_loss" or (row.arm, metric) in kept
         ]
         families |= {metric: told} if told and not (plan.looks and metric == plan.primary) else {}
-    findings = all_findings(plan, arms, measured, families)
+    findings = all_findings(plan, arms, cells, families)
     return {(row.arm, row.metric): confirmed(plan, row) for row in findings}
 
 
-def _effect(
-    plan: Plan, arm: Wanted, metric: str, measured: Measurements, lost: Failures
-) -> Effect | None:
-    """The paired effect, not yet judged; None: more pairs may come, or the metric is not measured
-    on this arm."""
-    before, after = (values_of(measured, name, metric) for name in (arm.against, arm.name))
-    pairs = [seed for seed in plan.seeds if seed in before and seed in after]
-    own, base = (set(lost.get(name, {})) for name in (arm.name, arm.against))
-    planned, failed = len(plan.seeds), len(own.intersection(plan.seeds))
-    if len(pairs) > 1:
-        return paired_effect(
-            before,
-            after,
-            name=arm.name,
-            metric=metric,
-            unit=EQUAL,
-            seeds=pairs,
-            planned=planned,
-            failed=failed,
-            level=1.0 - plan.alpha,
-        )
-    finished = measured.get(arm.name, {}).keys() & measured.get(arm.against, {}).keys()
-    if not set(plan.seeds) <= {*finished, *own, *base}:
-        return None
-    only = after[pairs[0]] - before[pairs[0]] if pairs else None
-    return effect_without_pairs(
-        arm.name, metric, unit=EQUAL, planned=planned, failed=failed, mean=only
-    )
-
-
-def _mean(
-    plan: Plan, arms: Sequence[Wanted], row: Effect, measured: Measurements
-) -> dict[str, Any]:
+def _mean(plan: Plan, arms: Sequence[JudgedArm], row: Effect, cells: Cells) -> dict[str, Any]:
     """Of an arm that ended at some look of a sequential plan: the mean of so many pairs."""
     against = {arm.name: arm.against for arm in arms}.get(row.arm)
     if row.unit != EQUAL or plan.design == "fractional" or against is None or row.mean is None:
         return {}
-    before, after = (values_of(measured, name, row.metric) for name in (against, row.arm))
+    before, after = (values_of(cells, name, row.metric) for name in (against, row.arm))
     pairs = [seed for seed in plan.seeds if seed in before and seed in after][: max(row.n, 0)]
     mean = sum(after[seed] - before[seed] for seed in pairs) / len(pairs) if pairs else None
     return {"n": len(pairs), "mean": mean}
@@ -244,8 +205,8 @@ def _contradictions(row: Effect) -> Iterator[str]:
             yield "a verdict 'tie' with an interval that does not lie within the margin"
 
 
-def _noise(result: StudyResult, measured: Measurements, baseline: str) -> list[dict[str, Any]]:
-    values = {metric.name: values_of(measured, baseline, metric.name) for metric in result.metrics}
+def _noise(result: StudyResult, cells: Cells, baseline: str) -> list[dict[str, Any]]:
+    values = {metric.name: values_of(cells, baseline, metric.name) for metric in result.metrics}
     return [
         noise_floor(found, metric).model_dump()
         for metric, found in values.items()
@@ -431,7 +392,13 @@ def _as_kept(folder: Path, cells: KeptCells) -> StudyResult:
     """As it was judged where it was kept: without its cells and pictures."""
     record, made = read_json(folder / RESULT, KEPT_HINT), read_facts(folder)["made"]
     machines = Counter(
-        filter(None, (machine_words(line.get("outcome", {})) for line in cells.lines.values()))
+        filter(
+            None,
+            (
+                machine_words(line.get("outcome", {}).get(MACHINE, {}))
+                for line in cells.lines.values()
+            ),
+        )
     )
     words = [f"{machine} ({count} cell{'s' * (count > 1)})" for machine, count in machines.items()]
     try:

@@ -1,46 +1,28 @@
 """Averages of the weights, and the weights that pictures are drawn with."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import gathered, whole_on_all
+from fulcrum.training.dist.collectives import gathered, local, whole_on_all
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import cut
 from fulcrum.training.model.adapter import is_beside, merged
-from fulcrum.training.optim.optimizers import local
 from fulcrum.training.step import Step
 
 # --------------------------------------------------------------------------------------------------
 # Averages of the weights: none, or an exponential moving average in fp32.
 
 
-class Average(Protocol):
-    """Which weights pictures are drawn with."""
-
-    def start(self, model: nn.Module) -> None: ...
-
-    # as an optimizer's rule is told
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None: ...
-    def take_back(self) -> None: ...  # the last update was told of a step that did not count
-    def weights(self, model: nn.Module) -> dict[str, Tensor]: ...
-    def state(self) -> dict[str, Tensor]: ...
-    def load(self, state: Mapping[str, Tensor]) -> None: ...
-
-
-class LastWeights:
-    """No average: the model draws with the weights it has."""
+class Average:
+    """The weights that pictures are drawn with. Without an average they are the model's own."""
 
     def start(self, model: nn.Module) -> None:
         pass
 
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
-        pass
-
-    def take_back(self) -> None:
+    def update(self, model: nn.Module) -> None:
         pass
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
@@ -54,7 +36,7 @@ class LastWeights:
             raise ValueError("this run keeps no average, but the checkpoint holds one")
 
 
-class MovingAverage:
+class MovingAverage(Average):
     """m <- decay m + (1 - decay) w, every few steps; begins as the first weights it sees."""
 
     def __init__(self, decay: float, every: int) -> None:
@@ -67,15 +49,11 @@ class MovingAverage:
         }
 
     @torch.no_grad()
-    def update(self, model: nn.Module, counts: Tensor | None = None) -> None:
+    def update(self, model: nn.Module) -> None:
         self.steps += 1
         if self.steps % self.every == 0:
-            share = 1 - self.decay if counts is None else (1 - self.decay) * counts.float()
             for name, value in model.state_dict().items():
-                local(self.mean[name]).lerp_(local(value).float(), share)
-
-    def take_back(self) -> None:
-        self.steps -= 1  # its share was none
+                local(self.mean[name]).lerp_(local(value).float(), 1 - self.decay)
 
     def weights(self, model: nn.Module) -> dict[str, Tensor]:
         return dict(self.mean)

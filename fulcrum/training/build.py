@@ -16,18 +16,19 @@ from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.stage import Phase, phases, route_of
 from fulcrum.training.average import CODEC, Average, fill
-from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import device_mesh
 from fulcrum.training.dist.machine import give_back_gathered, keep_freed_memory
 from fulcrum.training.dist.ranks import ALONE, Ranks
 from fulcrum.training.dist.shard import DTYPES, bf16_products
 from fulcrum.training.feed import Feed
-from fulcrum.training.model.layers import OpDtypes, draw, emulate_bf16, initialise, roles, starts
+from fulcrum.training.model.parameters import draw, initialise, roles, starts
 from fulcrum.training.model.passes import Passes
 from fulcrum.training.model.transformer import (
     Backbone,
+    OpDtypes,
     compile_backbone,
     compile_blocks,
+    emulate_bf16,
     recompute_blocks,
 )
 from fulcrum.training.optim.optimizers import Rule
@@ -83,9 +84,6 @@ class Built(NamedTuple):
     def weights(self, images: int) -> dict[str, float]:
         """Which terms are on at this point, and how much each counts."""
         return self.feed.weights(images)
-
-    def watches(self, state: State) -> bool:
-        return (state.images // self.run.budget.batch) % WATCH_EVERY == 0
 
 
 def build(

@@ -1,14 +1,24 @@
-"""Checkpoints: written whole or not at all, verified by checksum, thinned by a rule."""
+"""Checkpoints: written by one process or by many, whole or not at all; verified by checksum; read
+by any number of processes.
+
+A checkpoint is a folder checkpoints/<images>/ with state.json, which holds the checksum of every
+other file, and safetensors files. One process writes one file of each part, model.safetensors. Many
+write one of each part and process, model-00002-of-00004.safetensors. Sharded tensors are written as
+rows, and the header of such a file says which rows of which tensors it holds.
+"""
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 import torch
+import torch.distributed as dist
 from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -19,7 +29,16 @@ from fulcrum.files.sealed import read_sealed, sealed, sha256_file
 from fulcrum.spec.errors import RunFailed
 from fulcrum.spec.record import Frozen
 from fulcrum.spec.run import System
-from fulcrum.training.dist.collectives import of_all, of_first, whole
+from fulcrum.training.dist.collectives import (
+    fail_together,
+    first_row,
+    is_sharded,
+    local,
+    of_all,
+    of_first,
+    shard_group,
+    whole,
+)
 from fulcrum.training.dist.ranks import ALONE, Ranks
 
 # --------------------------------------------------------------------------------------------------
@@ -53,8 +72,7 @@ class State(NamedTuple):
 # thread waits for it.
 #
 # The library's own writer makes a copy of all bytes and holds Python's lock while it writes:
-# training would stand still. What a file holds may be rows of larger tensors: then its header says
-# which.
+# training would stand still.
 
 
 BLOCK = 1 << 24  # bytes that are hashed, then written, while they are in the cache
@@ -127,11 +145,7 @@ def _bytes(tensor: Tensor) -> memoryview:
 
 
 # --------------------------------------------------------------------------------------------------
-# Checkpoints: whole or not there, verified by checksum before they are used, thinned by a rule.
-#
-# A checkpoint is a folder checkpoints/<images>/ with state.json and safetensors files: one of each
-# part where one process trains, else one of each part and process (model-00002-of-00004), which
-# hold rows of the tensors.
+# What a checkpoint holds.
 
 
 KEEP_LAST = 2  # the newest, and one more if the newest is damaged
@@ -140,11 +154,16 @@ MOST_STATE = 1 << 24  # bytes of a state.json: a checksum for each process and p
 FileName = Annotated[str, Field(pattern=rf"^({'|'.join(PARTS)})(-\d{{5}}-of-\d{{5}})?$")]
 
 
+Parts = Mapping[str, Mapping[str, Tensor]]  # model, optimizer and average: tensors by name
+Rows = Mapping[str, Mapping[str, RowSpan]]  # by part and name: of which a process holds only these
+
+
 class Checkpoint(NamedTuple):
-    parts: Mapping[str, Mapping[str, Tensor]]  # model, optimizer, average
+    parts: Parts
     key: str  # of the run
     state: State
     system: System
+    rows: Rows = {}
 
 
 class StateFile(Frozen):
@@ -197,20 +216,67 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write checkpoints/<images>; a failure on the way (a full disk) leaves the older ones as they
-    were."""
+# --------------------------------------------------------------------------------------------------
+# Write: each process its own rows, into a folder that the first opens, and names when all is there.
+
+
+def own_rows(parts: Parts, ranks: Ranks = ALONE) -> tuple[Parts, Rows]:
+    """The live tensors, or rows of them, that this process writes, and which rows these are. What
+    several processes hold alike is dealt to them, the largest first."""
+    tensors: dict[str, dict[str, Tensor]] = {part: {} for part in parts}
+    rows: dict[str, dict[str, RowSpan]] = {part: {} for part in parts}
+    for part, live in parts.items():
+        largest_first = sorted(live, key=lambda name: (-live[name].numel(), name))
+        for index, name in enumerate(largest_first):
+            value = live[name]
+            here = local(value)
+            shards = shard_group(value).size if is_sharded(value) else 1
+            replicas = ranks.size // shards
+            replica = ranks.rank // shards  # `device_mesh` numbers the ranks so
+            if index % replicas != replica:
+                continue
+            if here.shape != value.shape:
+                if not len(here):
+                    continue  # there are fewer rows than processes
+                rows[part][name] = RowSpan(first_row(name, value), len(value))
+            tensors[part][name] = here
+    return tensors, rows
+
+
+def save(
+    folder: Path,
+    checkpoint: Checkpoint,
+    ranks: Ranks = ALONE,
+    group: dist.ProcessGroup | None = None,
+) -> None:
+    """Write checkpoints/<images>. Many processes write it together, each its own rows, and agree
+    over `group`. A failure of one, such as a full disk, is raised on all, and leaves the older
+    checkpoints as they were."""
     images = checkpoint.state.images
+    number = f"-{ranks.rank + 1:05d}-of-{ranks.size:05d}" if ranks.size > 1 else ""
+    aside = Path()
+    files: dict[str, str] = {}
     try:
-        with folder_atomic(place(folder, images), replace=True) as aside:
-            files = {
-                part: write_tensors(aside / f"{part}.safetensors", tensors)
-                for part, tensors in checkpoint.parts.items()
-            }
-            write_state(aside, checkpoint, files)
+        with ExitStack() as opened:  # if anything fails, the folder goes
+            with fail_together(ranks, OSError, group):
+                if ranks.first:
+                    begun = folder_atomic(place(folder, images), replace=True)
+                    aside = opened.enter_context(begun)
+            aside = Path(of_first(str(aside), ranks, group))
+            with fail_together(ranks, OSError, group):
+                for part, tensors in checkpoint.parts.items():
+                    file = part + number
+                    path = aside / f"{file}.safetensors"
+                    files[file] = write_tensors(path, tensors, checkpoint.rows.get(part))
+            written = of_all(files, ranks, group)
+            with fail_together(ranks, OSError, group):
+                if ranks.first:
+                    every = {file: checksum for one in written for file, checksum in one.items()}
+                    write_state(aside, checkpoint, every)
+                    opened.close()  # all is there: the folder gets its name
+                    thin(folder)
     except OSError as error:
         raise could_not_save(folder, images, str(error)) from error
-    thin(folder)
 
 
 def place(folder: Path, images: int) -> Path:
@@ -264,6 +330,10 @@ def leftovers(folder: Path) -> list[Path]:
     ]
 
 
+# --------------------------------------------------------------------------------------------------
+# Read: whole, or the rows that a process needs, whoever wrote them.
+
+
 def load(path: Path) -> Checkpoint:
     """A verified checkpoint with whole tensors, or Damaged saying what is wrong with it."""
     return read(verified(path))
@@ -300,64 +370,76 @@ def verified(path: Path, rank: int = 0, size: int = 1) -> VerifiedCheckpoint:
     )
 
 
-def read(found: VerifiedCheckpoint) -> Checkpoint:
-    """Its tensors, whole: rows that several processes wrote are put together."""
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
-    left: dict[tuple[str, str], int] = {}  # rows that no file has held yet
+class Piece(NamedTuple):
+    """A tensor of a file, or the rows of a tensor that a file holds; read when asked for."""
+
+    part: str
+    name: str
+    dtype: str
+    shape: list[int]  # of the whole tensor
+    first: int  # row of the whole tensor
+    end: int  # row behind the last; a number counts as one row
+    stream: Any  # the open file
+
+    def read(self, first: int, end: int) -> Tensor:
+        """Rows of the whole tensor that are in this piece."""
+        value: Tensor
+        if (first, end) == (self.first, self.end):
+            value = self.stream.get_tensor(self.name)
+        else:
+            value = self.stream.get_slice(self.name)[first - self.first : end - self.first]
+        return value
+
+
+def pieces(found: VerifiedCheckpoint) -> Iterator[Piece]:
+    """What the files hold, by their headers."""
+    for file in found.files:
+        part = file.partition("-")[0]
+        with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
+            rows = rows_of(stream.metadata())
+            for name in stream.keys():  # noqa: SIM118  # no mapping
+                header = stream.get_slice(name)
+                dtype, shape = header.get_dtype(), header.get_shape()
+                if not shape:
+                    yield Piece(part, name, dtype, shape, 0, 1, stream)
+                    continue
+                count = shape[0]
+                first, whole = rows.get(name, RowSpan(0, count))
+                yield Piece(part, name, dtype, [whole, *shape[1:]], first, first + count, stream)
+
+
+@contextmanager
+def refused_if_unreadable(path: Path) -> Iterator[None]:
     try:
-        for file in found.files:
-            part = file.partition("-")[0]
-            with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
-                rows = rows_of(stream.metadata())
-                for name in stream.keys():  # noqa: SIM118  # no mapping
-                    value = stream.get_tensor(name)
-                    if name not in rows:
-                        parts[part][name] = value
-                        continue
-                    first, count = rows[name]
-                    target = parts[part].setdefault(name, value.new_empty(count, *value.shape[1:]))
-                    target[first : first + len(value)] = value
-                    left[part, name] = left.get((part, name), count) - len(value)
+        yield
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-        raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
-    if lacking := [name for (_, name), count in left.items() if count]:
-        raise Damaged(f"{found.path} lacks rows of {lacking[0]!r}")
-    return Checkpoint(parts, found.key, found.state, found.system)
+        raise Damaged(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tensor]]) -> None:
+def contents(found: VerifiedCheckpoint) -> dict[str, dict[str, tuple[str, list[int]]]]:
+    """Dtype and shape of every tensor, by part and name; only headers are read. Damaged unless the
+    files hold each row once."""
+    held: dict[str, dict[str, tuple[str, list[int]]]] = {part: {} for part in PARTS}
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    with refused_if_unreadable(found.path):
+        for piece in pieces(found):
+            about = (piece.dtype, piece.shape)
+            if held[piece.part].setdefault(piece.name, about) != about:
+                raise ValueError(f"its files hold {piece.name!r} in different dtypes or shapes")
+            spans[piece.part, piece.name].append((piece.first, piece.end))
+    for (part, name), each in spans.items():
+        shape = held[part][name][1]
+        begins = [first for first, _ in sorted(each)]
+        ends = [end for _, end in sorted(each)]
+        if [*begins, shape[0] if shape else 1] != [0, *ends]:
+            raise Damaged(f"{found.path} lacks rows of {name!r}, or has some twice")
+    return held
+
+
+def require_same(found: VerifiedCheckpoint, live: Parts) -> None:
     """Damaged, saying which, unless it holds tensors of these names, shapes and types; only headers
     are read."""
-    given: dict[str, dict[str, tuple[str, list[int]]]] = {part: {} for part in PARTS}
-    # rows of each piece, from the first to behind the last
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    try:
-        for file in found.files:
-            with safe_open(found.path / f"{file}.safetensors", framework="pt") as stream:
-                rows = rows_of(stream.metadata())
-                for name in stream.keys():  # noqa: SIM118  # no mapping
-                    piece = stream.get_slice(name)
-                    shape = (
-                        [rows[name].whole, *piece.get_shape()[1:]]
-                        if name in rows
-                        else piece.get_shape()
-                    )
-                    part = file.partition("-")[0]
-                    given[part][name] = piece.get_dtype(), shape
-                    if name in rows:
-                        begin = rows[name].first
-                        spans.setdefault((part, name), []).append(
-                            (begin, begin + piece.get_shape()[0])
-                        )
-    except (OSError, SafetensorError, ValueError) as error:
-        raise Damaged(f"{found.path} cannot be read: {type(error).__name__}: {error}") from error
-    for (part, name), pieces in spans.items():
-        ends = [0, *(end for _, end in sorted(pieces))]
-        if (
-            ends[:-1] != [begin for begin, _ in sorted(pieces)]
-            or ends[-1] != given[part][name][1][0]
-        ):
-            raise Damaged(f"{found.path} lacks rows of {name!r}, or has some twice")
+    given = contents(found)
     for part, tensors in live.items():
         wanted = {name: (DTYPES[value.dtype], list(value.shape)) for name, value in tensors.items()}
         unfit = f"{found.path} does not fit this run: of its {part}"
@@ -373,6 +455,39 @@ def require_same(found: VerifiedCheckpoint, live: Mapping[str, Mapping[str, Tens
                     f"{unfit}, {name} is {' '.join(map(str, given[part][name]))}, expected {dtype}"
                     f" {shape}"
                 )
+
+
+def read(found: VerifiedCheckpoint) -> Checkpoint:
+    """Its tensors, whole: rows that several processes wrote are put together."""
+    contents(found)  # refuse what lacks rows before there is memory for them
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    with refused_if_unreadable(found.path):
+        for piece in pieces(found):
+            value = piece.read(piece.first, piece.end)
+            if list(value.shape) == piece.shape:
+                parts[piece.part][piece.name] = value
+            else:
+                target = parts[piece.part].setdefault(piece.name, value.new_empty(piece.shape))
+                target[piece.first : piece.end] = value
+    return Checkpoint(parts, found.key, found.state, found.system)
+
+
+@torch.no_grad()
+def load_into(found: VerifiedCheckpoint, live: Parts, ranks: Ranks = ALONE) -> None:
+    """Fill live tensors, whole or sharded, in place, from a checkpoint that has the same
+    (`require_same`). Each process reads its own rows; what one cannot read is raised on all."""
+    with fail_together(ranks, Damaged), refused_if_unreadable(found.path):
+        for piece in pieces(found):
+            value = live[piece.part][piece.name]
+            target = local(value)
+            if not piece.shape:
+                target.copy_(piece.read(0, 1))
+                continue
+            begin = first_row(piece.name, value)
+            first = max(piece.first, begin)
+            end = min(piece.end, begin + len(target))
+            if first < end:
+                target[first - begin : end - begin].copy_(piece.read(first, end))
 
 
 def newest(

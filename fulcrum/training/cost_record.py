@@ -31,7 +31,7 @@ from fulcrum.spec.stage import mean_over_images, phases
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.run_folder import RunFolder
 
@@ -214,8 +214,8 @@ def sessions(built: Built, folder: RunFolder, state: State) -> list[Observer]:
     A resumed run tells of its last session, many processes of the first one.
     """
 
-    def end(look: Look) -> None:
-        if built.ranks.first and look.images >= built.run.budget.images:
+    def end(look: StepReport) -> None:
+        if built.ranks.first and look.state.images >= built.run.budget.images:
             try:
                 write_json(folder.path / "cost.json", Peaks.now()._asdict())
             # the run is trained by now, and a bill without this is still one

@@ -33,7 +33,7 @@ from fulcrum.networks.rows import Batch, Cache, Encoder, Job, RowCache, ShapedCa
 from fulcrum.networks.teacher import OnGrid
 from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.slots import Need, Normal
+from fulcrum.spec.slots import DataContext, Need, Normal
 from fulcrum.spec.stage import Phase, phases
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow.noise import Draw, DrawPlace, Draws
@@ -299,7 +299,7 @@ class Feed:
         )
 
     def _data(self, run: RunSpec) -> tuple[Source, Chooser]:
-        context = FeedContext(run, self.cache, self.say)
+        context = DataContext(run, self.cache, self.say)
         return run.data.source.build(context), run.data.caption.build(context)
 
     def _prepare(self, phase: Phase) -> Ready:
@@ -318,21 +318,13 @@ class Feed:
         side = run.data.size // run.encode.codec.stride
         draws = Draws(
             seed=self.seed,
-            time=run.flow.time.build(FeedContext(run, self.cache, self.say)),
+            time=run.flow.time.build(DataContext(run, self.cache, self.say)),
             shape=(run.encode.codec.channels, side, side),
             drop_text=run.flow.drop_text,
             noise_scale=run.flow.noise_scale,
             needs=needs(run),
         )
         return Ready(run, encoder, draws, teachers={})
-
-
-class FeedContext(NamedTuple):
-    """What the fillers of source, captions and times are built with."""
-
-    run: RunSpec
-    cache: Cache  # a filtered source keeps its scores there
-    say: Callable[[str], None] | None
 
 
 def stored(run: RunSpec, codec: Codec) -> Codec:

@@ -1,6 +1,6 @@
 """Records of where a run starts from and which average of its weights it draws with."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import field_validator
 
@@ -8,14 +8,17 @@ from fulcrum.spec import slots
 from fulcrum.spec.record import Count, Fraction
 from fulcrum.spec.run import RunSpec
 
+if TYPE_CHECKING:
+    from fulcrum.training.build import Context
+
 
 class NoAverage(slots.AverageFiller):
     kind: ClassVar[str] = "last_weights"
 
-    def build(self, ctx: Any) -> Any:
-        from fulcrum.training.average import LastWeights
+    def build(self, ctx: "Context") -> Any:
+        from fulcrum.training.average import Average
 
-        return LastWeights()
+        return Average()
 
 
 class EMA(slots.AverageFiller):
@@ -26,7 +29,7 @@ class EMA(slots.AverageFiller):
     half_life: Fraction = 0.07
     every: Count = 10  # steps between updates
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: "Context") -> Any:
         from fulcrum.training.average import MovingAverage
 
         steps = ctx.run.budget.images / ctx.run.budget.batch
@@ -40,7 +43,7 @@ class Fresh(slots.StartFiller):
 
     kind: ClassVar[str] = "fresh"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: "Context") -> Any:
         return None
 
 
@@ -51,9 +54,10 @@ class Trunk(slots.StartFiller):
     run: str  # key of the earlier run
     weights_sha256: str
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: "Context") -> Any:
         from fulcrum.training.start_weights import trunk_weights
 
+        assert ctx.runs is not None, "a trunk lies in the folder of all runs"
         return trunk_weights(ctx.runs / self.run, self.weights_sha256)
 
 
@@ -76,7 +80,7 @@ class DiffusersStart(slots.StartFiller):
 
         require_diffusers_fit(self.path, run)
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: "Context") -> Any:
         from fulcrum.training.start_weights import diffusers_weights
 
         return diffusers_weights(self.path)
@@ -99,7 +103,7 @@ class StandIn(slots.StartFiller):
 
     kind: ClassVar[str] = "stand_in"
 
-    def build(self, ctx: Any) -> Any:
+    def build(self, ctx: "Context") -> Any:
         from fulcrum.training.start_weights import stand_in_weights
 
         return stand_in_weights(ctx)

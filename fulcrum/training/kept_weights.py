@@ -20,7 +20,7 @@ from fulcrum.training import checkpoint
 from fulcrum.training.average import drawn_parts, drawn_weights
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import State
-from fulcrum.training.loop import Look, Observer
+from fulcrum.training.loop import Observer, StepReport
 from fulcrum.training.observers import Every
 from fulcrum.training.run_folder import RunFolder, require_parts
 from fulcrum.training.start_weights import trained_weights
@@ -40,7 +40,7 @@ def keeping(count: int) -> Watchers:
     return watch
 
 
-def _keep(look: Look, folder: RunFolder) -> None:
+def _keep(look: StepReport, folder: RunFolder) -> None:
     """All processes hand over their part; the first writes. What cannot be written is said, and the
     run goes on."""
     weights, images = (

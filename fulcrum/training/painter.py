@@ -15,15 +15,15 @@ from fulcrum.networks.text import readable
 from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import AllWeights, RunSpec, System
+from fulcrum.spec.slots import PredictFiller
 from fulcrum.spec.stage import route_of
 from fulcrum.training.average import drawn_weights, fill
 from fulcrum.training.build import Built, Context, build
 from fulcrum.training.dist.machine import moved, settled
 from fulcrum.training.flow import noise as keyed_noise
-from fulcrum.training.flow.flow import Predict
 from fulcrum.training.flow.noise import make
 from fulcrum.training.flow.sampling import SOLVERS, Denoise, Path
-from fulcrum.training.model.fast_drawing import FrozenBackbone, FrozenRunner
+from fulcrum.training.model.fast_drawing import FrozenBackbone, freeze_blocks
 from fulcrum.training.model.transformer import Backbone, ReadText
 
 # --------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class PromptedDenoiser:
         self,
         backbone: Backbone,
         frozen: FrozenBackbone | None,
-        predict: Predict,
+        predict: PredictFiller,
         prompts: Encoded,
         empty: Encoded,
         keep: Tensor | None,
@@ -183,7 +183,7 @@ class Painter:
         )
         self.backbone, self.predict = step.backbone.eval().requires_grad_(False), step.predict
         if self.device == "cpu":
-            self.backbone.run_block = FrozenRunner()
+            freeze_blocks(self.backbone)
         self.frozen = FrozenBackbone(self.backbone) if FrozenBackbone.fits(self.backbone) else None
         tokens = self.cells[0] * self.cells[1] // run.model.patch**2
         self.rows = min(BATCH, max(1, BATCH_TOKENS // tokens)) if self.device == "cpu" else BATCH

@@ -15,11 +15,10 @@ from torch import Tensor
 from fulcrum.spec.errors import RunFailed
 from fulcrum.training import checkpoint
 from fulcrum.training.build import Built
-from fulcrum.training.checkpoint import Checkpoint, State, VerifiedCheckpoint
+from fulcrum.training.checkpoint import Checkpoint, Parts, State, VerifiedCheckpoint
 from fulcrum.training.dist.collectives import largest
 from fulcrum.training.dist.ranks import Ranks
-from fulcrum.training.loop import Look
-from fulcrum.training.optim.optimizers import local
+from fulcrum.training.loop import StepReport
 from fulcrum.training.run_folder import RunFolder
 
 # --------------------------------------------------------------------------------------------------
@@ -99,8 +98,6 @@ class SavingTimes:
 
 PATIENCE = 30.0  # seconds that a training which ends by an error waits for what is being written
 
-Parts = Mapping[str, Mapping[str, Tensor]]
-
 
 def live_parts(built: Built) -> Parts:
     """The tensors of a run that make its checkpoint, as they are in memory: whole, or this
@@ -114,8 +111,8 @@ def live_parts(built: Built) -> Parts:
 
 @torch.no_grad()
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What lives on this process, in memory of its own."""
-    return {name: local(value).to("cpu", copy=True) for name, value in tensors.items()}
+    """The same tensors in the host's memory, not shared with anything."""
+    return {name: value.to("cpu", copy=True) for name, value in tensors.items()}
 
 
 class Saver:
@@ -135,12 +132,14 @@ class Saver:
         # what must be on disk when a checkpoint is
         self.before_saving: Callable[[], None] = lambda: None
 
-    def __call__(self, look: Look) -> None:
+    def __call__(self, look: StepReport) -> None:
         writing = self.thread is not None and self.thread.is_alive()
         # many must learn of it together: when they save again
         if not writing and look.built.ranks.size == 1:
             self.wait()
-        if look.images < look.built.run.budget.images and self.times.due(look.images, writing):
+        if look.state.images < look.built.run.budget.images and self.times.due(
+            look.state.images, writing
+        ):
             self.begin(look.built, look.state)
 
     def begin(self, built: Built, state: State) -> None:
@@ -148,10 +147,12 @@ class Saver:
         for."""
         begun = time.perf_counter()
         self.wait()
-        parts = live_parts(built)
-        copies = {part: copied(tensors) for part, tensors in parts.items()}
+        live = self._checkpoint(built, state)
+        copies = live._replace(
+            parts={part: copied(tensors) for part, tensors in live.parts.items()}
+        )
         self.before_saving()
-        write = partial(self._write, built, state, parts, copies)
+        write = partial(checkpoint.save, self.folder.checkpoints, copies, built.ranks, self.group)
         thread = threading.Thread(target=self._kept, args=(write, built.system.device), daemon=True)
         thread.start()  # where memory is short it cannot: then there is none to wait for
         self.thread = thread
@@ -161,13 +162,9 @@ class Saver:
         """Save now, and come back when it is on the disk."""
         begun = time.perf_counter()
         self.wait()
-        parts = live_parts(built)
-        here = {
-            part: {name: local(value) for name, value in tensors.items()}
-            for part, tensors in parts.items()
-        }
+        live = self._checkpoint(built, state)
         self.before_saving()
-        self._write(built, state, parts, here)
+        checkpoint.save(self.folder.checkpoints, live, built.ranks, self.group)
         self.times.saved(time.perf_counter() - begun)
 
     def wait(self) -> None:
@@ -198,17 +195,10 @@ class Saver:
         if device == "cpu":  # it took a share of what the training computes with
             self.times.written(time.thread_time())
 
-    def _write(self, built: Built, state: State, parts: Parts, values: Parts) -> None:
-        key, system = self.folder.path.name, built.system
-        if built.ranks.size == 1:
-            checkpoint.save(self.folder.checkpoints, Checkpoint(values, key, state, system))
-            return
-        # 4 s to import; one process does without
-        from fulcrum.training.sharded_checkpoint import flat, save_sharded
-
-        save_sharded(
-            self.folder.checkpoints, Checkpoint(parts, key, state, system), flat(values), self.group
-        )
+    def _checkpoint(self, built: Built, state: State) -> Checkpoint:
+        """What this process writes, as it is in memory."""
+        parts, rows = checkpoint.own_rows(live_parts(built), built.ranks)
+        return Checkpoint(parts, self.folder.path.name, state, built.system, rows)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -231,16 +221,8 @@ def resume(built: Built, folder: RunFolder, say: Callable[[str], None]) -> State
             "resuming under another system, so results may differ in the last bits: "
             + "; ".join(differences)
         )
-    if built.ranks.size > 1:
-        # 4 s to import; one process does without
-        from fulcrum.training.sharded_checkpoint import load_sharded
-
-        parts = live_parts(built)
-        load_sharded(saved, parts)
-    else:
-        parts = {part: dict(tensors) for part, tensors in checkpoint.read(saved).parts.items()}
-        built.step.load_state_dict(parts["model"])
-        built.optimizer.load(dict(parts["optimizer"]))
+    parts = live_parts(built)
+    checkpoint.load_into(saved, parts, built.ranks)
     built.average.load(parts["average"])
     say(f"resumed at {saved.state.images:,} images")
     return saved.state

@@ -4,7 +4,6 @@ import json
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from itertools import count
@@ -40,15 +39,13 @@ from fulcrum.training.dist.ranks import ALONE, SAVING, TRAINING, Ranks, is_loss
 from fulcrum.training.dist.shard import bf16_products
 from fulcrum.training.estimate import require_memory, tell_cache
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import Look, Observer, train
+from fulcrum.training.loop import Observer, StepReport, train
 from fulcrum.training.observers import (
     ProgressLine,
     Recorder,
-    RollBack,
     Sentinels,
-    Standpoint,
     disturbances,
-    roll_back,
+    require_not_rolled_back,
 )
 from fulcrum.training.run_folder import (
     SESSION,
@@ -241,11 +238,11 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 # --------------------------------------------------------------------------------------------------
-# A training session: open the folder, go on from where it stands, train, save, and say how to go
-# on.
+# A training session: open the folder, resume, train, save, and say how to continue.
 
 
-# of all steps, left out because they were not finite: with more of them it is another training
+# share of all steps that may be left out because they were not finite: with more of them it is
+# another training
 MOST_SKIPPED = 0.05
 
 
@@ -286,16 +283,15 @@ def perform(
     Many processes perform together: the first one writes, prints and holds the folder.
     """
     require_same_order(order, ranks)
-    # a batch or a mesh that cannot be shared is refused before anything
+    # what cannot be shared or loaded is refused before anything is made
     ranks.rows(order.run.budget.batch)
     mesh_shape(order.system.mesh, ranks.size)
     order = order._replace(system=_used(order, ranks))
     feed = Feed(order.run, order.seed, order.out / "cache", say, order.system.device)
     feed.cache.quiet = order.quiet
     feed.encode_abreast(order.system.threads)
-    # one that cannot be had is said before anything is made; no name holds it
-    for part in (feed.codec, feed.text):
-        part()
+    feed.codec()
+    feed.text()
     if problem := order.run.model.learned.problem(order.run):
         raise BadInput(problem, "docs/fine-tune.md")
     order.run.start.require_fit(order.run)
@@ -319,7 +315,7 @@ def perform(
                 f" {folder.path}{first}"
             )
         try:
-            return _performed(order, feed, folder, observers, ranks, say)
+            return train_in(order, feed, folder, observers, ranks, say)
         except RunFailed:
             raise
         except (Exception, SystemExit) as error:
@@ -329,10 +325,10 @@ def perform(
                 raise
             say(f"compiling the blocks failed ({first_line(error)}): {SLOWER}")
         order = order._replace(system=order.system.model_copy(update={"compile": False}))
-        return _performed(order, feed, folder, observers, ranks, say)
+        return train_in(order, feed, folder, observers, ranks, say)
 
 
-def _performed(
+def train_in(
     order: Order,
     feed: Feed,
     folder: RunFolder,
@@ -340,62 +336,90 @@ def _performed(
     ranks: Ranks,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """To the end, however often a sentinel rolls the run back on the way; each time it is built
-    anew."""
+    """Build the run, resume from its last checkpoint, train, save, and return the result."""
+    run, batch, many = order.run, order.run.budget.batch, ranks.size > 1
+    feed.compiled = order.system.compile
+    if ranks.first:
+        tell_cache(feed)
+    require_memory(run, order.system, ranks.size)
+    context = Context(run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out)
+    built = assemble(run, order.seed, order.system, feed, run.start.build(context), ranks)
+    require_witness(order.levers, built)
+    require_same_caches(feed, ranks)
+    state = resume(built, folder, say)
+    require_agreement(ranks, "where to go on", {"images": state.images})
+    events = RunEvents(folder.path, say)
+    if ranks.first:
+        require_not_rolled_back(events)
+        events.resume(state.images)
+        facts = {MACHINE: machine_facts(order.system), "system": order.system.model_dump()}
+        events.write(SESSION, state.images, facts)
     go_on = (
         f"go on with: {order.command}" if order.command else "start the same command again to go on"
     )
-    stop = StopAsked(ranks, go_on)
-    while True:
-        try:
-            return _attempted(order, feed, folder, observers, stop, say)
-        except RollBack as back:
-            alarm = back.alarm
-        with ranks.first_goes_ahead("rolling back"):
-            if ranks.first:
-                say(roll_back(alarm, order.run.budget.batch, folder, RunEvents(folder.path, say)))
-
-
-def _attempted(
-    order: Order,
-    feed: Feed,
-    folder: RunFolder,
-    observers: Observers | None,
-    stop: StopAsked,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Build, go on from the last checkpoint, train to the end and write the result; or save it
-    where it is to stop."""
-    ranks, feed.compiled = stop.ranks, order.system.compile
-    if ranks.first:
-        tell_cache(feed)
-    require_memory(order.run, order.system, ranks.size)
-    start = order.run.start.build(
-        Context(order.run, order.seed, order.system, ranks=ranks, runs=order.trunks or order.out)
-    )
-    built = assemble(order.run, order.seed, order.system, feed, start, ranks)
-    require_witness(order.levers, built)
-    require_same_caches(feed, ranks)
-    state, events = resume(built, folder, say), RunEvents(folder.path, say)
-    require_agreement(ranks, "where to go on", {"images": state.images})
-    if ranks.first:
-        events.resume(state.images)
-        events.write(
-            SESSION,
-            state.images,
-            {MACHINE: machine_facts(order.system), "system": order.system.model_dump()},
-        )
     saver = Saver(built, folder, state)
     sentinels = Sentinels(built, folder, state, events)
-    with stop:
-        state = _train(order, built, folder, state, observers, say, saver, sentinels, stop)
-        if state.images < order.run.budget.images:
+    reached: list[State] = []  # after the last step
+    with StopAsked(ranks, go_on) as stop:
+        # Until a step was made there is nothing to save: a process that is alone, or still
+        # prepares, or encodes the first batch, may leave at once. Others may wait for it in the
+        # exchange of the first step, and learn of its end there.
+        looping = False
+        stop.idle = lambda: not reached and (ranks.size == 1 or not looping or feed.encoding)
+        watching: list[Observer] = [sentinels]
+        recorder = None
+        if ranks.first:
+            recorder = Recorder(folder.record, state.images)
+            for fault in recorder.faults:
+                say(fault)
+            saver.before_saving = recorder.flush
+            progress = ProgressLine(order.label, state.images, order.quiet)
+            watching = [recorder, progress, sentinels]
+
+        def after_step(report: StepReport) -> None:
+            reached[:] = [report.state]
+            if many:
+                ranks.standing.at(SAVING, report.state.images // batch)
+            if report.state.skipped:
+                require_few_skipped(order, report.state)
+            for observe in watching:
+                observe(report)
+            if many:
+                ranks.standing.at(TRAINING, report.state.images // batch)
+
+        try:
+            watching += observers(built, folder, state) if observers else []
+            watching.append(saver)
+            if many:
+                ranks.standing.at(TRAINING, state.images // batch)
+            feed.let_go(state.images)  # observers have asked for what they need
+            looping = True
+            state = train(built, state, [after_step], stop.agree)
+        except SaveAndLeave:
+            ranks.standing.at(SAVING)
+            saver.keep(built, reached[0])
+            stop.leave(reached[0].images, run.budget.images)
+            raise
+        except (RankLost, RuntimeError) as error:
+            saver.leave()
+            if stop.signals and not reached and (isinstance(error, RankLost) or is_loss(error)):
+                # the others were told to stop too, and have
+                raise Interrupted(BEFORE_FIRST, go_on).by(stop.signals) from None
+            raise
+        except BaseException:
+            saver.leave()
+            raise
+        finally:
+            if recorder is not None:
+                with suppress(OSError):  # what went wrong before is what a person must see
+                    recorder.flush()
+        result = {}
+        if state.images < run.budget.images:
             ranks.standing.at(SAVING)
             saver.keep(built, state)
-            result = {}
         else:
             result = conclude(order, built, folder, state, saver, events)
-        stop.leave(state.images, order.run.budget.images)
+        stop.leave(state.images, run.budget.images)
     return result
 
 
@@ -406,70 +430,6 @@ def _used(order: Order, ranks: Ranks) -> System:
     if order.run.precision.compute == "bf16":
         used["bf16"] = bf16_products(order.system)
     return order.system.model_copy(update=used)
-
-
-def _train(
-    order: Order,
-    built: Built,
-    folder: RunFolder,
-    state: State,
-    observers: Observers | None,
-    say: Callable[[str], None],
-    saver: Saver,
-    sentinels: Sentinels,
-    stop: StopAsked,
-) -> State:
-    """To the end, or until all agree to stop."""
-    stepped: deque[Look] = deque(maxlen=1)
-    ranks, feed, looping = built.ranks, built.feed, False
-    # Nothing is saved before a step. One that is alone encodes or compiles, and so do those of many
-    # that still prepare, or encode the first batch. The others may wait for it in the first step's
-    # exchange: they learn of its end there, below.
-    stop.idle = lambda: not stepped and (ranks.size == 1 or not looping or feed.encoding)
-    writing: list[Observer] = []
-    if ranks.first:
-        recorder = Recorder(folder.record, state.images)
-        for fault in recorder.faults:
-            say(fault)
-        saver.before_saving = recorder.flush
-        writing = [recorder, ProgressLine(order.label, state.images, order.quiet)]
-    try:
-        watching: list[Observer] = [
-            stepped.append,
-            # not look.state: a device would be waited for
-            lambda look: require_few_skipped(order, look.check.after),
-            *writing,
-            sentinels,
-            *(observers(built, folder, state) if observers else []),
-            saver,
-        ]
-        if ranks.size > 1:
-            watching = [Standpoint(SAVING), *watching, Standpoint(TRAINING)]
-            ranks.standing.at(TRAINING, state.images // order.run.budget.batch)
-        feed.let_go(state.images)  # observers have asked for what they need
-        looping = True
-        return train(built, state, watching, stop.agree, sentinels.most)
-    except (RankLost, RuntimeError) as error:
-        saver.leave()
-        if stop.signals and not stepped and (isinstance(error, RankLost) or is_loss(error)):
-            # the others were told too, and have
-            raise Interrupted(BEFORE_FIRST, stop.go_on).by(stop.signals) from None
-        raise
-    except SaveAndLeave:
-        ranks.standing.at(SAVING)
-        saver.keep(built, stepped[0].state)
-        stop.leave(stepped[0].images, order.run.budget.images)
-        raise
-    except RollBack:
-        saver.wait()
-        raise
-    except BaseException:
-        saver.leave()
-        raise
-    finally:
-        if ranks.first:
-            with suppress(OSError):  # what went wrong before is what a person must see
-                recorder.write_out()
 
 
 def conclude(
@@ -503,13 +463,10 @@ def require_few_skipped(order: Order, state: State) -> None:
     many, nothing that follows can make them few."""
     steps = -(-order.run.budget.images // order.run.budget.batch)
     if state.skipped > order.most_skipped * steps or state.skipped >= steps:
-        sentinel = (
-            " or a sentinel said so" if order.system.on_alarm in ("skip", "roll_back") else ""
-        )
         raise TrainingFailed(
-            f"{state.skipped} of {steps} steps were left out because they were not"
-            f" finite{sentinel}, more than {order.most_skipped:.4g} of them: what is left is"
-            " another training than the one that was asked for",
+            f"{state.skipped} of {steps} steps were left out because they were not finite, more"
+            f" than {order.most_skipped:.4g} of them: what is left is another training than the one"
+            " that was asked for",
             "a term or the data gives NaN: leave optim.not_finite=skip out to see which; or allow"
             " more: --most-skipped",
         )

@@ -24,7 +24,7 @@ from fulcrum.training.interop.diffusers import require_fit, tensors
 from fulcrum.training.interop.export import INDEX
 from fulcrum.training.model.adapter import is_beside
 from fulcrum.training.model.fillers import NoCondition, Resolution
-from fulcrum.training.model.layers import draw, fan_in
+from fulcrum.training.model.parameters import draw, fan_in
 from fulcrum.training.run_folder import RunFolder, require_parts
 
 # --------------------------------------------------------------------------------------------------

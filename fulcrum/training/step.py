@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from fulcrum.networks.rows import Batch
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.ranks import is_sharded
-from fulcrum.training.flow import flow as path
-from fulcrum.training.flow.flow import Predict
+from fulcrum.spec.slots import PredictFiller
+from fulcrum.training.dist.collectives import is_sharded
+from fulcrum.training.flow.fillers import mix
 from fulcrum.training.flow.noise import Draw
 from fulcrum.training.loss.terms import Coded, Losses, View, weigh
-from fulcrum.training.model.layers import Tokens, narrowed
 from fulcrum.training.model.passes import Passes
-from fulcrum.training.model.transformer import Backbone, Out
+from fulcrum.training.model.transformer import Backbone, Out, Tokens, narrowed
 
 # --------------------------------------------------------------------------------------------------
 # The first blocks of a denoiser with weights that get no gradient: what a codec is trained through.
@@ -60,7 +59,7 @@ class Step(nn.Module):
     def __init__(
         self,
         backbone: Backbone,
-        predict: Predict,
+        predict: PredictFiller,
         terms: Mapping[str, nn.Module],
         weights: Mapping[str, float],
         lanes: int = 1,  # threads that take passes of a batch side by side
@@ -77,12 +76,19 @@ class Step(nn.Module):
             tuple(sorted({layer for term in terms.values() for layer in getattr(term, kind, ())}))
             for kind in ("taps", "frozen_taps")
         )
+        if lost := [i for i in (*self.taps, *self.frozen_taps) if not 0 <= i < backbone.depth]:
+            raise BadInput(
+                f"no block to tap at {lost}: this model has blocks 0 to {backbone.depth - 1}",
+                "name other blocks in `taps` or `frozen_taps` of the term",
+            )
 
     def forward(
         self, batch: Batch, draw: Draw, weights: Mapping[str, float | Tensor] | None = None
     ) -> Losses:
         weights = self.weights if weights is None else weights
-        view = self.as_terms_see(self.look(batch, draw))
+        view = self.look(batch, draw)
+        if self.loss_dtype != torch.float32:
+            view = self.as_terms_see(view)
         parts = {name: self.terms[name](view) for name in weights}
         for name, part in parts.items():
             if getattr(part, "shape", None) != draw.t.shape:
@@ -96,9 +102,9 @@ class Step(nn.Module):
                     f" {tuple(draw.t.shape)}",
                     "average over everything but the first axis",
                 )
-        losses = weigh(
-            {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}, weights
-        )
+        if self.loss_dtype != torch.float32:
+            parts = {name: narrowed(part, self.loss_dtype) for name, part in parts.items()}
+        losses = weigh(parts, weights)
         return losses if view.coded is None else losses._replace(moments=view.coded.moments())
 
     def models(self) -> tuple[Backbone, ...]:
@@ -113,15 +119,10 @@ class Step(nn.Module):
             follow(self.stem.backbone, self.backbone)
 
     @torch.no_grad()
-    def settle(self, losses: Losses, counts: Tensor | None = None) -> None:
+    def settle(self, moments: Tensor) -> None:
         """After an update: let the statistics of a trained codec follow the batch. Nothing changes
-        inside `forward`, nor where `counts`, a flag on the device, is false."""
-        if self.codec is not None and losses.moments is not None:
-            before = [(buffer, buffer.clone()) for buffer in self.codec.buffers()]
-            self.codec.settle(losses.moments)
-            if counts is not None:
-                for buffer, value in before:
-                    buffer.copy_(torch.where(counts, buffer, value))
+        inside `forward`."""
+        self.codec.settle(moments)
 
     def clipped_apart(self) -> list[list[nn.Parameter]]:
         """The denoiser's parameters and its terms', and a trained codec's: neither's gradient
@@ -133,7 +134,7 @@ class Step(nn.Module):
     def look(self, batch: Batch, draw: Draw) -> View:
         """Prediction and target of every sample, as the terms see them."""
         batch, coded = self.encoded(batch, draw)
-        x_t = path.mix(batch.x0, draw.eps, draw.t)
+        x_t = mix(batch.x0, draw.eps, draw.t)
         text = batch.text.with_dropped(draw.drop_text, batch.empty_text)
         out = self.through(self.denoise, x_t, batch._replace(text=text), draw, self.taps)
         v, x = self.predict.to_v(out.pred, x_t, draw.t), self.predict.to_x(out.pred, x_t, draw.t)
@@ -196,5 +197,5 @@ class Step(nn.Module):
                 " `frozen_taps`"
             )
         return self.through(
-            self.stem, path.mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
+            self.stem, mix(latent, draw.eps, draw.t), batch, draw, self.frozen_taps
         ).taps

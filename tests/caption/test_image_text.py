@@ -8,7 +8,7 @@ import pytest
 from fulcrum.data.caption_quality import CaptionRules
 from fulcrum.data.stores.picture_store import PictureStore
 from fulcrum.networks.captioning.captioners import SHIPPED, ChatWriter, Settings
-from fulcrum.networks.captioning.recaption import Wish, recaption
+from fulcrum.networks.captioning.recaption import Recaption, Wish
 from fulcrum.networks.pretrained.text import ImageText
 from fulcrum.spec.errors import BadInput
 from tests.caption.tiny_vlms import save_blip, save_llava
@@ -54,7 +54,8 @@ def test_a_store_is_captioned(kind, request, world_store, tmp_path):
         keep_all=True,
         limit=24,
     )
-    about = recaption(wish, lambda text: None).about
+    go = Recaption(wish, lambda text: None)
+    about = go.finished(go.ask).about
     column = about["columns"][f"{kind}_short"]
     assert column["class"] in ("LlavaForConditionalGeneration", "BlipForConditionalGeneration")
     assert column["model_hash"] and column["max_tokens"] == 8

@@ -12,7 +12,7 @@ from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.picture_store import PictureStore, read_about
 from fulcrum.data.stores.verify import check
 from fulcrum.networks.captioning.captioners import SHIPPED, CaptionAnswer, Settings, chosen_prompts
-from fulcrum.networks.captioning.recaption import Blocks, Recaption, Wish, ask_part, recaption
+from fulcrum.networks.captioning.recaption import Blocks, Recaption, Wish, ask_part
 from fulcrum.spec.errors import BadInput
 
 SHORT = (SHIPPED["short"],)
@@ -26,6 +26,12 @@ def wish(store, to, **more):
     return Wish(
         store, to, "scripted", "recap", more.pop("prompts", SHORT), batch=8, block=20, **more
     )
+
+
+def recaption(wish, say, open_it=None):
+    """All of it, in this process."""
+    go = Recaption(wish, say)
+    return go.finished(lambda: go.ask(open_it=open_it))
 
 
 def said(number, style):

@@ -6,7 +6,6 @@ import numpy as np
 from PIL import Image
 
 from fulcrum.data import sheets as card_module
-from fulcrum.data.captions import Chooser
 from fulcrum.data.sheets import data_card, world_sheet
 from fulcrum.data.source import WorldSource
 from fulcrum.data.world.scene import scenes
@@ -15,11 +14,10 @@ SOURCES = [WorldSource("train", "synthetic", 16, 900), WorldSource("validation",
 
 
 def test_the_card_states_counts_hashes_and_proportions():
-    card = json.loads(json.dumps(data_card(SOURCES, Chooser(("long", "short"), (3, 1)))))
+    card = json.loads(json.dumps(data_card(SOURCES)))
     assert [s["count"] for s in card["sources"]] == [900, 300]
     assert card["sources"][0]["fingerprint"] == SOURCES[0].fingerprint()
     assert card["overlap"] == {"shared_descriptions": {"train and validation": 0}, "disjoint": True}
-    assert card["captions"] == {"long": 0.75, "short": 0.25}
     for shares in card["sources"][0]["proportions"].values():
         assert abs(sum(shares.values()) - 1) < 0.001
 
@@ -31,10 +29,10 @@ def test_the_card_would_betray_an_overlap():
 
 
 def test_the_contact_sheet_is_a_picture(tmp_path):
-    path = world_sheet(tmp_path / "new" / "sheet.png", SOURCES, columns=2, side=64)
+    path = world_sheet(tmp_path / "new" / "sheet.png", SOURCES)
     with Image.open(path) as sheet:
         assert (
-            sheet.width > 2 * 64 and sheet.height > 2 * 64 and len(sheet.getcolors(1 << 20)) > 500
+            sheet.width > 2 * 128 and sheet.height > 2 * 128 and len(sheet.getcolors(1 << 20)) > 500
         )
 
 

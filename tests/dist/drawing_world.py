@@ -72,7 +72,7 @@ def watching(asked, found):
             (0.34,),
             tell=lambda metrics, images: found.update(point=metrics),
         )
-        last = [lambda look: asked(look, found) if look.images >= 24 else None]
+        last = [lambda look: asked(look, found) if look.state.images >= 24 else None]
         return [*previews(built, folder, state, PreviewPlan(tuple(PROMPTS))), points, *last]
 
     return observers

@@ -24,7 +24,7 @@ from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
-from fulcrum.training import sharded_checkpoint as sharded
+from fulcrum.training import checkpoint
 from fulcrum.training.dist.ranks import start
 from fulcrum.training.session import Order, perform
 
@@ -56,7 +56,7 @@ def order(out: Path, name: str = "fsdp", images: int = IMAGES) -> Order:
 
 def fill_the_disk() -> None:
     """From the second checkpoint on nothing can be written."""
-    real, written = sharded.write_tensors, []
+    real, written = checkpoint.write_tensors, []
 
     def write(path, tensors, rows):
         written.append(path)
@@ -64,7 +64,7 @@ def fill_the_disk() -> None:
             raise OSError(28, "No space left on device")
         return real(path, tensors, rows)
 
-    sharded.write_tensors = write
+    checkpoint.write_tensors = write
 
 
 def session(name: str, out: Path, stop: int | None = None) -> dict:

@@ -193,14 +193,13 @@ def test_each_rank_holds_about_half(worlds) -> None:
         assert 0.45 < seen.facts["local_elements"] / seen.facts["all_elements"] < 0.55
 
 
-def test_state_is_saved_whole_and_loaded_into_shards(worlds) -> None:
+def test_the_state_is_that_of_one_process_and_so_is_what_it_swallows(worlds) -> None:
     alone, first, second = worlds
     assert alone.part("state").keys() == first.part("state").keys()
     assert all(
         tensor.shape == first.part("state")[name].shape
         for name, tensor in alone.part("state").items()
     )
-    assert all(seen.facts["reloaded"] for seen in worlds)
     assert first.facts["stalled"] == second.facts["stalled"]
     assert first.facts["stalled"][1] == pytest.approx(alone.facts["stalled"][1], rel=1e-3)
 

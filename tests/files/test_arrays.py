@@ -5,7 +5,6 @@ import hashlib
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +21,6 @@ from fulcrum.files.array_store import Arrays, ArrayStore
 from fulcrum.files.paths import Damaged
 from fulcrum.spec.errors import RunFailed
 from tests.files.small_arrays import arrays_of, assert_whole, entry, get
-
-LAYOUT_1 = Path(__file__).with_name("layout1")
-LAYOUT_1_FACTS = {"source": "s", "chooser": ["Chooser", {"styles": ["long"]}], "dtype": "float16"}
 
 
 def test_arrays_come_back_and_are_made_once(tmp_path: Path) -> None:
@@ -50,29 +46,6 @@ def test_rows_that_are_not_there_are_an_index_error(tmp_path: Path) -> None:
             with pytest.raises(IndexError):
                 rows[np.array([0, bad])]
         np.asarray(rows)
-
-
-def test_an_entry_of_the_first_layout_opens_and_is_verified_when_read(tmp_path: Path) -> None:
-    """Written by the code before there were chunks; the key is the same."""
-
-    def never(number: int) -> Arrays:
-        raise AssertionError("it is there")
-
-    shutil.copytree(LAYOUT_1, tmp_path / "cache")
-    arrays = ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
-    assert np.array_equal(
-        np.asarray(arrays["tokens"]), np.arange(30, dtype=np.float16).reshape(15, 2)
-    )
-    assert np.asarray(arrays["lengths"]).tolist() == [2, 3] * 3 and arrays["empty"].shape == (1, 2)
-    (path,) = tmp_path.glob("cache/*/tokens.bin")
-    path.write_bytes(b"\x01" + path.read_bytes()[1:])
-    arrays = ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
-    assert np.asarray(arrays["lengths"]).sum() == 15
-    with pytest.raises(Damaged, match=r"tokens\.bin do not have their checksum: a bit has changed"):
-        arrays["tokens"][np.array([14])]
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(Damaged, match="should hold 60 bytes, found 59"):
-        ArrayStore(tmp_path / "cache").get("texts", LAYOUT_1_FACTS, range(3), never)
 
 
 def test_one_flipped_bit_is_found_by_the_read_that_touches_it(tmp_path: Path) -> None:

@@ -4,19 +4,12 @@ import time
 
 import pytest
 
-from fulcrum.files.user_code import MOST_LETTERS, MOST_PARTS, parse_toml
-
-CHAIN = ".".join(["a"] * 50_000)
+from fulcrum.files.user_code import MOST_LETTERS, parse_toml
 
 
 @pytest.mark.parametrize(
     "text, why",
     [
-        (f"{CHAIN} = 1", "parts"),
-        (f"x = 1\n[{CHAIN}]", r"parts \(at line 2\)"),
-        (f"x = {{{CHAIN} = 1}}", "parts"),
-        ('"a".' * MOST_PARTS + "b = 1", "parts"),
-        ("a . " * MOST_PARTS + "b = 1", "parts"),
         ("x = " + "[" * 5_000, "nested too deep"),
         ("x = " + "9" * 5_000, "digits"),
         ("a" * (MOST_LETTERS + 1), "letters"),
@@ -27,7 +20,7 @@ def test_what_is_beyond_measure_is_refused_at_once(text: str, why: str) -> None:
     begun = time.monotonic()
     with pytest.raises(ValueError, match=why):
         parse_toml(text)
-    assert time.monotonic() - begun < 5  # the parser alone takes minutes for the first
+    assert time.monotonic() - begun < 5
 
 
 def test_what_people_write_is_parsed() -> None:

@@ -3,11 +3,13 @@
 import pytest
 
 from fulcrum.judge.card import NotComparable, compatible
+from fulcrum.judge.cells import CellRecord, MetricValue
+from fulcrum.judge.effects import effects_on
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.evaluation import Held, loss_of
 from fulcrum.measure.metrics.means import ValidationLoss
 from fulcrum.studies.arms import prove
-from fulcrum.studies.effects import effects_on
+from fulcrum.studies.judging import judged_arms
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.result import remarks
 from fulcrum.training.feed import Feed
@@ -65,7 +67,7 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
             "n": 2,
             **facts,
         }
-        return {"metrics": {metric: {"value": 1.0 + len(arm.name), "card": card}}}
+        return CellRecord(arm.name, 0, {metric: MetricValue(1.0 + len(arm.name), card)})
 
     losses = {
         arm.name: {
@@ -73,14 +75,16 @@ def test_a_study_leaves_out_what_cannot_be_compared_and_says_so():
         }
         for arm in arms
     }
-    assert [effect.arm for effect in effects_on(plan, arms, losses, "validation_loss")] == ["muon"]
+    judged = judged_arms(plan, arms)
+    rows = effects_on(plan, judged, losses, "validation_loss")
+    assert [effect.arm for effect in rows] == ["muon"]
     drawn = {
         arm.name: {
             seed: cell(arm, "frechet", sampler=f"shift {arm.run.sample.shift}") for seed in (0, 1)
         }
         for arm in arms
     }
-    assert len(effects_on(plan, arms, drawn, "frechet")) == 3
+    assert len(effects_on(plan, judged, drawn, "frechet")) == 3
     said = " ".join(one.text for one in remarks(plan, arms))
     assert "validation loss of x_prediction, shifted_time is not compared" in said
     assert "shifted_time is evaluated with other sampler" in said

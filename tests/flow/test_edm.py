@@ -12,13 +12,12 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import apply, parse
 from fulcrum.training.build import build
 from fulcrum.training.feed import Feed
-from fulcrum.training.flow import flow as path
+from fulcrum.training.flow import fillers as path
 from fulcrum.training.flow.fillers import (
     EDMLoss,
     EDMNoise,
     Preconditioned,
 )
-from fulcrum.training.flow.flow import PreconditionedPrediction
 from tests.flow.parts import TIMES, built, normal_numbers, pair
 
 
@@ -33,7 +32,7 @@ def test_preconditioning_is_edms(s, n):
     assert torch.allclose(x, x0 + sigma * (eps / n))  # EDM's own path
     c_skip, c_out = s**2 / (sigma**2 + s**2), sigma * s / (sigma**2 + s**2).sqrt()
     c_in = 1 / (s**2 + sigma**2).sqrt()
-    ours = PreconditionedPrediction(s, n)
+    ours = built(Preconditioned(), n, s)
     assert torch.allclose(ours.inputs(x_t, t), c_in * x)
     assert torch.allclose(ours.to_x(raw, x_t, t), c_skip * x + c_out * raw)
     assert torch.allclose(ours.ideal(x0, eps, t), (x0 - c_skip * x) / c_out)
@@ -41,7 +40,7 @@ def test_preconditioning_is_edms(s, n):
 
 
 def test_preconditioned_inputs_and_targets_have_unit_variance_at_every_time():
-    predict, generator = PreconditionedPrediction(0.5, 2.0), torch.Generator().manual_seed(1)
+    predict, generator = built(Preconditioned(), 2.0, 0.5), torch.Generator().manual_seed(1)
     x0, eps = (
         0.5 * torch.randn(7, 20_000, generator=generator),
         2.0 * torch.randn(7, 20_000, generator=generator),
@@ -60,13 +59,16 @@ def test_the_spread_of_the_data_is_that_of_what_is_trained_on(codec, setting, ti
     run = tiny(codec, setting)
     measured = float(Feed(run, 0, cache).at(0, 64)[0].x0.std())
     assert run.encode.codec.deviation(run.data.source) == pytest.approx(measured, rel=0.1)
-    part = build(put(run, "flow.predict", Preconditioned())).predict
-    assert part.s == run.encode.codec.deviation(run.data.source) and (part.s < 0.6) == (
-        "pixels" in codec
-    )
-    assert build(put(run, "flow.predict", Preconditioned(sigma_data=0.7))).predict.s == 0.7, (
-        "a setting wins"
-    )
+    measured = run.encode.codec.deviation(run.data.source)
+    assert used_deviation(run, Preconditioned()) == pytest.approx(measured)
+    assert (measured < 0.6) == ("pixels" in codec)
+    assert used_deviation(run, Preconditioned(sigma_data=0.7)) == pytest.approx(0.7)
+
+
+def used_deviation(run, filler):
+    """What a built run divides data by, where there is no noise: x_t / s at t = 0."""
+    predict = build(put(run, "flow.predict", filler)).predict
+    return 1 / float(predict.inputs(torch.ones(1), torch.zeros(1)))
 
 
 def test_a_deviation_that_nobody_measured_is_asked_for(tiny):
@@ -102,7 +104,7 @@ def test_edms_noise_law_and_weight_are_edms(s, n):
 
 
 def test_under_edms_weight_the_networks_own_error_counts_alike_at_every_time():
-    predict, weight = PreconditionedPrediction(0.5, 2.0), built(EDMLoss(), 2.0, 0.5)
+    predict, weight = built(Preconditioned(), 2.0, 0.5), built(EDMLoss(), 2.0, 0.5)
     x_t, raw = torch.randn(len(TIMES), 8), torch.randn(len(TIMES), 8)
     apart = (predict.to_v(raw + 0.1, x_t, TIMES) - predict.to_v(raw, x_t, TIMES)).square().mean(1)
     assert torch.allclose(apart * weight(TIMES), torch.full_like(TIMES, 0.01), rtol=1e-4)

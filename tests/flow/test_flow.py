@@ -6,22 +6,17 @@ import numpy as np
 import torch
 
 from fulcrum.spec.slots import Subset, Uniform
-from fulcrum.training.flow import flow as path
+from fulcrum.training.flow import fillers as path
 from fulcrum.training.flow import noise as keyed_noise
-from fulcrum.training.flow.flow import (
-    EARLIEST,
-    CleanPrediction,
-    LogitNormalTime,
-    VelocityPrediction,
-)
+from fulcrum.training.flow.fillers import CFG, EARLIEST, LogitNormal, Velocity, XPrediction
 from fulcrum.training.flow.noise import Draws
-from fulcrum.training.flow.sampling import ClassifierFree, ListeningDenoiser, euler, grid, midpoint
+from fulcrum.training.flow.sampling import ListeningDenoiser, euler, grid, midpoint
 
 
 def draws(**changes):
     given = {
         "seed": 0,
-        "time": LogitNormalTime(0.1, 1.0),
+        "time": LogitNormal(),
         "shape": (2, 4, 4),
         "drop_text": 0.1,
         **changes,
@@ -63,12 +58,12 @@ def test_noise_is_standard_and_scaled():
 
 def test_times_are_the_published_mixture():
     u = (torch.arange(200_000, dtype=torch.float64) + 0.5).div(200_000).float()
-    t = LogitNormalTime(0.1, 1.0)(u)
+    t = LogitNormal()(u)
     assert float(t.min()) >= EARLIEST and float(t.max()) <= 1
     # 90 % sigmoid(N(0,1)): P(t < 0.2689) = P(z < -1) = 0.1587; 10 % uniform on [0.001, 1]
     expected = 0.9 * 0.158655 + 0.1 * (0.268941 - EARLIEST) / (1 - EARLIEST)
     assert abs(float((t < 0.268941).float().mean()) - expected) < 1e-3
-    shifted = LogitNormalTime(0.0, 3.0)(u)
+    shifted = LogitNormal(uniform_share=0.0, shift=3.0)(u)
     assert abs(float(shifted.median()) - 0.75) < 1e-3  # S_3(0.5) = 0.75
 
 
@@ -76,7 +71,7 @@ def test_a_perfect_prediction_has_the_targets_velocity_and_picture():
     x0, eps = torch.randn(6, 2, 4, 4), torch.randn(6, 2, 4, 4)
     t = torch.tensor([0.01, 0.05, 0.3, 0.5, 0.9, 1.0])
     x_t = path.mix(x0, eps, t)
-    velocity, clean = VelocityPrediction(), CleanPrediction(0.05)
+    velocity, clean = Velocity(), XPrediction()
     assert torch.allclose(velocity.to_x(velocity.ideal(x0, eps, t), x_t, t), x0, atol=1e-5)
     assert torch.allclose(clean.to_x(clean.ideal(x0, eps, t), x_t, t), x0)
     assert torch.allclose(clean.to_v(x0, x_t, t)[1:], (eps - x0)[1:], atol=1e-4)
@@ -98,8 +93,8 @@ def test_guidance_extrapolates_from_the_empty_prompt():
             return torch.full_like(x_t, 3.0 if prompt else 1.0)
 
     denoise, x = Constant(), torch.zeros(1, 1, 2, 2)
-    assert float(ClassifierFree(2.0)(denoise, x, torch.ones(1)).mean()) == 5.0
-    assert float(ClassifierFree(1.0)(denoise, x, torch.ones(1)).mean()) == 3.0
+    assert float(CFG(scale=2.0)(denoise, x, torch.ones(1)).mean()) == 5.0
+    assert float(CFG(scale=1.0)(denoise, x, torch.ones(1)).mean()) == 3.0
 
 
 def test_the_midpoint_is_of_second_order():

@@ -12,23 +12,22 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.slots import Chance
 from fulcrum.training.build import build
 from fulcrum.training.feed import Feed
-from fulcrum.training.flow.fillers import Velocity, XPrediction
-from fulcrum.training.flow.noise import Draws
-from fulcrum.training.flow.sampling import (
-    ClassifierFree,
-    ListeningDenoiser,
-    PathDrop,
-    RoutedVersusFull,
-    Unstretched,
-    euler,
-    paths_asked,
+from fulcrum.training.flow.fillers import (
+    CFG,
+    CorrectedGuide,
+    PathDropGuide,
+    RoutedGuide,
+    Velocity,
+    XPrediction,
 )
+from fulcrum.training.flow.noise import Draws
+from fulcrum.training.flow.sampling import ListeningDenoiser, euler, paths_asked
 from fulcrum.training.painter import Painter
 
 WEAK = {
-    ClassifierFree: (False, "full"),
-    RoutedVersusFull: (True, "routed"),
-    PathDrop: (False, "short"),
+    CFG: (False, "full"),
+    RoutedGuide: (True, "routed"),
+    PathDropGuide: (False, "short"),
 }
 
 
@@ -47,16 +46,16 @@ def test_away_from_the_weak_one(guide) -> None:
 
     denoise = Answering()
     asked, weak, strong = denoise.asked, answers[WEAK[guide]], answers[True, "full"]
-    found = guide(2.5)(denoise, torch.zeros(2, 3), torch.zeros(2))
+    found = guide(scale=2.5)(denoise, torch.zeros(2, 3), torch.zeros(2))
     assert torch.allclose(found, weak + 2.5 * (strong - weak)) and asked == [
         (True, "full"),
         WEAK[guide],
     ]
     asked.clear()
     assert torch.equal(
-        guide(1.0)(denoise, torch.zeros(2, 3), torch.zeros(2)), strong
+        guide(scale=1.0)(denoise, torch.zeros(2, 3), torch.zeros(2)), strong
     ) and asked == [(True, "full")]
-    assert paths_asked(guide(3.0)) == {"full", WEAK[guide][1]}
+    assert paths_asked(guide(scale=3.0)) == {"full", WEAK[guide][1]}
 
 
 @pytest.fixture
@@ -166,14 +165,13 @@ def test_the_correction_undoes_the_stretch_of_a_contrastive_term(predict) -> Non
             return (meant[prompt] - 0.05 * mean) / (1 - 0.05)
 
     stretched = Stretched()
-    corrected = Unstretched(3.0, 0.05, pictures.mean(0), part)(stretched, x_t, t)
+    correct = CorrectedGuide(CFG(scale=3.0), 0.05, pictures.mean(0), part)
+    corrected = correct(stretched, x_t, t)
     assert torch.allclose(corrected, meant[False] + 3.0 * (meant[True] - meant[False]), atol=1e-4)
-    plain = ClassifierFree(3.0)(stretched, x_t, t)
+    plain = CFG(scale=3.0)(stretched, x_t, t)
     assert torch.allclose(corrected, (1 - 0.05) * plain + 0.05 * mean, atol=1e-5)
     assert (plain - corrected).abs().max() > 0.01
-    other = Unstretched(3.0, 0.05, pictures.mean(0), part).mean_velocity(
-        torch.zeros(1, 2, 8, 6), t[1:2]
-    )
+    other = correct.mean_velocity(torch.zeros(1, 2, 8, 6), t[1:2])
     assert other.shape == (1, 2, 8, 6), "pictures of another size"
 
 

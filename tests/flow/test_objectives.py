@@ -18,7 +18,7 @@ from fulcrum.spec.run import System
 from fulcrum.spec.stage import phases
 from fulcrum.training.build import assemble, build, require_witness
 from fulcrum.training.feed import Feed
-from fulcrum.training.flow import flow as path
+from fulcrum.training.flow import fillers as path
 from fulcrum.training.flow.fillers import (
     FILLERS,
     LogitNormal,
@@ -89,6 +89,47 @@ def test_the_sampler_recovers_the_picture_from_an_ideal_denoiser(filler):
 
     for k in (1.0, 3.0):
         assert torch.allclose(euler(velocity, noise, 10, k), x0, atol=1e-4)
+
+
+class Bump(slots.WeightFiller):
+    """A user's filler that computes by itself."""
+
+    kind = "bump"
+    height: float = 2.0
+
+    def __call__(self, t):
+        return 1 + self.height * t * (1 - t)
+
+
+class BuiltBump(Bump):
+    """A user's filler of the older form: what `build` returns computes."""
+
+    kind = "built_bump"
+
+    def build(self, ctx):
+        return lambda t: 1 + self.height * t * (1 - t)
+
+
+@pytest.mark.parametrize("own", [Bump(), BuiltBump()], ids=str)
+def test_a_users_filler_computes_by_itself_or_builds_what_computes(own, tiny):
+    weight = build(put(tiny(), "flow.weight", own)).terms["flow_matching"].weight
+    assert torch.equal(weight(TIMES), 1 + 2 * TIMES * (1 - TIMES))
+
+
+@pytest.mark.parametrize(
+    ("base", "method", "count"),
+    [
+        (slots.TimeFiller, "__call__", 1),
+        (slots.WeightFiller, "__call__", 1),
+        (slots.PredictFiller, "ideal", 3),
+        (slots.PredictFiller, "to_v", 3),
+        (slots.PredictFiller, "to_x", 3),
+        (slots.GuideFiller, "__call__", 3),
+    ],
+)
+def test_a_method_that_a_users_filler_lacks_is_named(base, method, count):
+    with pytest.raises(BadInput, match=f"Mine defines no `{method}`"):
+        getattr(type("Mine", (base,), {"__module__": __name__})(), method)(*[TIMES] * count)
 
 
 def test_jits_times_are_jits(tiny):

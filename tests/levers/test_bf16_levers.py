@@ -18,7 +18,7 @@ from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.shard import bf16_products, has_bf16_units
 from fulcrum.training.feed import Feed
 from fulcrum.training.loop import after, train
-from fulcrum.training.model.layers import Cast
+from fulcrum.training.model.transformer import Cast
 from fulcrum.training.optim.optimizers import keep_gradients
 from fulcrum.training.session import Order, perform
 

@@ -19,7 +19,8 @@ from fulcrum.training.loss.terms import (
     spatially_normalised,
 )
 from fulcrum.training.model.counted_flops import counted
-from fulcrum.training.model.layers import Tokens, initialise, roles
+from fulcrum.training.model.parameters import initialise, roles
+from fulcrum.training.model.transformer import Tokens
 
 ROWS, SIDE, WIDTH, TEACHER = 3, 4, 12, 20
 GRID = SIDE * SIDE

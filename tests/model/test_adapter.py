@@ -10,7 +10,8 @@ from fulcrum.spec.run import System
 from fulcrum.training.build import Context, build
 from fulcrum.training.model.adapter import is_beside, merged
 from fulcrum.training.model.fillers import ChosenWeights
-from fulcrum.training.model.layers import Linear, words
+from fulcrum.training.model.parameters import words
+from fulcrum.training.model.transformer import Linear
 
 START = "start=stand_in"
 EVERYWHERE = "lora(rank=3, alpha=6, targets=[matrix, embed, head])"

@@ -6,21 +6,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.training.model.layers import (
+from fulcrum.training.model.parameters import Role
+from fulcrum.training.model.transformer import (
     EXACT,
+    Backbone,
     Cast,
+    LayerNorm,
     Linear,
     OpDtypes,
-    Role,
+    RMSNorm,
+    attend,
     emulate_bf16,
-    layer_norm,
     narrowed,
     nearest,
     rotary_table,
     rotate,
     sinusoids,
 )
-from fulcrum.training.model.transformer import Backbone, attend, attend_stepwise, rms_norm
 from fulcrum.training.optim.muon import orthogonalise
 
 SIZES = dict(channels=4, patch=2, width=64, depth=4, heads=2, text_width=24)
@@ -73,7 +75,7 @@ def test_the_real_compiler_keeps_the_rounding():
     x = numbers(64, 32).requires_grad_()
 
     def rounds(x: Tensor) -> Tensor:
-        return layer_norm(4 * x, BF16)
+        return LayerNorm(BF16)(4 * x)
 
     for function in (rounds, torch.compile(rounds, fullgraph=True)):
         x.grad = None
@@ -185,24 +187,26 @@ def test_norms_are_torchs_own_in_bf16():
     rarely."""
     h, gain = 3 * numbers(64, 48), 1 + 0.1 * numbers(48, seed=1)
     native = F.layer_norm(h.to(BF16), (48,), eps=1e-6).float()
-    assert (layer_norm(h, BF16) != native).float().mean() < 0.01
-    torch.testing.assert_close(layer_norm(h, BF16), native, rtol=2**-7, atol=0)
+    found = LayerNorm(BF16)(h)
+    assert (found != native).float().mean() < 0.01
+    torch.testing.assert_close(found, native, rtol=2**-7, atol=0)
     rounded = h.to(BF16).float()
     expected = rounded / (rounded.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
-    torch.testing.assert_close(
-        rms_norm(h, gain, BF16), expected.to(BF16).float(), rtol=2**-7, atol=0
-    )
+    norm = RMSNorm(48, BF16)
+    with torch.no_grad():
+        norm.weight.copy_(gain)
+        torch.testing.assert_close(norm(h), expected.to(BF16).float(), rtol=2**-7, atol=0)
 
 
 def test_a_softmax_in_bf16_rounds_scores_and_weights():
     q, k, v = 3 * numbers(2, 5, 3, 8), numbers(2, 9, 3, 8, seed=1), numbers(2, 9, 3, 8, seed=2)
     bias = torch.zeros(2, 1, 1, 9).masked_fill(torch.arange(9) > 6, -torch.inf)
-    whole = attend_stepwise(q, k, v, bias, EXACT, torch.float32)
+    whole = attend(q, k, v, bias, Cast(torch.float32, emulated=True))
     torch.testing.assert_close(whole, attend(q, k, v, bias), rtol=1e-5, atol=1e-6)
     scores = torch.einsum("bnhd,bmhd->bhnm", q, k) / 8**0.5 + bias
     weights = scores.to(BF16).float().softmax(-1).to(BF16).float()
     expected = torch.einsum("bhnm,bmhd->bnhd", weights, v)
-    found = attend_stepwise(q, k, v, bias, EXACT, BF16)
+    found = attend(q, k, v, bias, EXACT, BF16)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert (found - whole).abs().max() > 1e-3
 

@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fulcrum.spec.flops import forward_flops
 from fulcrum.training.model.counted_flops import FORMULAS, counted
-from fulcrum.training.model.transformer import ALIGN, Backbone, CarryRoute
+from fulcrum.training.model.fillers import Carry
+from fulcrum.training.model.transformer import ALIGN, Backbone
 
 SIZES = dict(channels=4, patch=2, width=32, depth=4, heads=2, text_width=24)
 # two rows: pictures, texts and times ask for none
@@ -47,7 +48,7 @@ def test_fused_equals_written_out() -> None:
 @pytest.mark.parametrize("kept", [None, 16])
 @pytest.mark.parametrize("train", [False, True])
 def test_backbone_equals_the_formula(kept: int | None, train: bool) -> None:
-    model = Backbone(**SIZES, route=None if kept is None else CarryRoute(1, 2))
+    model = Backbone(**SIZES, route=None if kept is None else Carry(start=1, end=2))
     x_t, t, text = (
         torch.randn(2, 4, 16, 16),
         torch.rand(2),

@@ -5,12 +5,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from fulcrum.spec.flops import forward_flops, training_flops
-from fulcrum.training.model.transformer import Backbone, CarryRoute
+from fulcrum.training.model.fillers import Carry
+from fulcrum.training.model.transformer import Backbone
 
 SIZES = dict(channels=4, patch=2, width=32, depth=4, heads=2, text_width=24)
 CASES = {
     "dense": ({}, None),
-    "routed": (dict(route=CarryRoute(1, 2)), 6),
+    "routed": (dict(route=Carry(start=1, end=2)), 6),
     "bottleneck and resolution": (dict(channels=3, patch=4, bottleneck=8, resolution=True), None),
 }
 
@@ -44,7 +45,7 @@ def test_training_is_three_forwards_but_for_inputs_without_gradient() -> None:
 
 
 def test_attention_by_hand() -> None:
-    model = Backbone(**SIZES, route=CarryRoute(1, 2))
+    model = Backbone(**SIZES, route=Carry(start=1, end=2))
     scores_and_sums = 2 * 2 * 32  # multiply-adds over the width, twice
     assert forward_flops(model.sizes, 64, 7).attention == 4 * scores_and_sums * 64 * 71
     assert forward_flops(model.sizes, 64, 7, 16).attention == scores_and_sums * (

@@ -6,8 +6,8 @@ import torch
 
 from fulcrum.training.model import fast_drawing as frozen_backbone
 from fulcrum.training.model.fast_drawing import FrozenBackbone
-from fulcrum.training.model.layers import OpDtypes
-from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute, SizeCropIn
+from fulcrum.training.model.fillers import Carry
+from fulcrum.training.model.transformer import Backbone, FuseRoute, OpDtypes, SizeCropIn
 
 SIZES = dict(channels=4, patch=2, width=16, depth=3, heads=2, text_width=8)
 
@@ -24,7 +24,7 @@ def built(**other) -> Backbone:
     ("fits", "other"),
     [
         (True, {}),
-        (True, {"route": CarryRoute(1, 1)}),
+        (True, {"route": Carry(start=1, end=1)}),
         (False, {"route": FuseRoute(1, 1, 16)}),
         (False, {"resolution": True}),
         (False, {"condition": SizeCropIn(16, torch.float32, 8)}),

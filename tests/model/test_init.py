@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.training.model.layers import ONE, InitialValue, draw, fan_in, initialise, starts
+from fulcrum.training.model.parameters import ONE, InitialValue, draw, fan_in, initialise, starts
 from fulcrum.training.model.transformer import Backbone
 
 SIZES = dict(channels=3, patch=2, width=16, depth=2, heads=2, text_width=8)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from fulcrum.training.model import passes as room
+from fulcrum.training.model.fillers import Carry
 from fulcrum.training.model.passes import Lanes, Passes, rows_per_pass, run_passes, side_by_side
 from fulcrum.training.model.transformer import (
     Backbone,
-    CarryRoute,
     Out,
     compile_backbone,
     compile_blocks,
@@ -25,7 +25,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Backbone:
     # two images of 16 tokens in a pass, where there are two lanes
     monkeypatch.setattr(room, "CACHED_TOKENS", 64)
     torch.manual_seed(0)
-    made = Backbone(4, 2, 32, 4, 2, 24, route=CarryRoute(1, 2))
+    made = Backbone(4, 2, 32, 4, 2, 24, route=Carry(start=1, end=2))
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.normal_(std=0.1)

@@ -16,7 +16,8 @@ from fulcrum.spec.slots import ConditionFiller
 from fulcrum.training.build import build
 from fulcrum.training.interop.diffusers import export
 from fulcrum.training.model.fillers import NoCondition, Resolution
-from fulcrum.training.model.layers import Linear, Role
+from fulcrum.training.model.parameters import Role
+from fulcrum.training.model.transformer import Linear
 from fulcrum.training.painter import Painter
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Order, perform

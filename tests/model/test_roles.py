@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fulcrum.training.model.layers import Role, roles
+from fulcrum.training.model.parameters import Role, roles
 from fulcrum.training.model.transformer import Backbone
 
 SIZES = dict(

@@ -11,7 +11,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.slots import GroupedSubset
 from fulcrum.training.flow.noise import grouped_subset, make
 from fulcrum.training.model.fillers import Carry, DropAndFuse
-from fulcrum.training.model.transformer import Backbone, CarryRoute, FuseRoute
+from fulcrum.training.model.transformer import Backbone, FuseRoute
 
 SIZES = dict(channels=4, patch=2, width=16, depth=6, heads=2, text_width=8)
 B, ROWS, COLUMNS, D = 2, 4, 3, 16
@@ -82,7 +82,7 @@ def test_tread_as_its_authors_write_it(given):
     """The span sees the kept tokens with their own positions; afterwards the others are what they
     were before it."""
     x_t, t, text = given
-    model = built(CarryRoute(1, 4))
+    model = built(Carry(start=1, end=4))
     h = through(model, 0, tokens_of(model, x_t), EVERY, x_t, t, text)
     stash = h.clone()
     inside = torch.stack([torch.stack([h[row, place] for place in KEEP[row]]) for row in range(B)])

@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-from fulcrum.training.model.layers import Tokens
-from fulcrum.training.model.transformer import Backbone, CarryRoute, DenseRoute, span
+from fulcrum.spec.errors import BadInput
+from fulcrum.training.flow.fillers import Velocity
+from fulcrum.training.model.fillers import Carry
+from fulcrum.training.model.transformer import Backbone, Tokens, span
+from fulcrum.training.step import Step
 
 SIZES = dict(channels=4, patch=2, width=16, depth=4, heads=2, text_width=8)
 
@@ -54,14 +57,14 @@ def test_taking_twice_still_speaks_of_the_grid() -> None:
 
 
 def test_keeping_all_equals_dense() -> None:
-    model, x_t, t, text = model_and_inputs(CarryRoute(1, 2))
+    model, x_t, t, text = model_and_inputs(Carry(start=1, end=2))
     everything = torch.arange(16).expand(3, 16)
     dense, kept = model(x_t, t, text), model(x_t, t, text, keep=everything)
     assert (dense.pred - kept.pred).abs().max() < 1e-5 * dense.pred.abs().max()
 
 
 def test_the_others_skip_the_span_and_the_kept_use_their_own_positions() -> None:
-    model, x_t, t, text = model_and_inputs(CarryRoute(1, 2))
+    model, x_t, t, text = model_and_inputs(Carry(start=1, end=2))
     keep = keep_of(3, 16, 6)
     out = model(x_t, t, text, keep=keep, taps=range(4))
     assert out.taps[0].index is None and out.taps[3].index is None
@@ -77,7 +80,7 @@ def test_the_others_skip_the_span_and_the_kept_use_their_own_positions() -> None
 def test_what_the_span_does_not_see_comes_back_unchanged() -> None:
     """With silent blocks after the span, a token that skipped it reaches the head as it was before
     it."""
-    model, x_t, t, text = model_and_inputs(CarryRoute(1, 3))
+    model, x_t, t, text = model_and_inputs(Carry(start=1, end=3))
     keep = keep_of(3, 16, 6)
     out = model(x_t, t, text, keep=keep, taps=(0, 3))
     merged = out.taps[0].put(out.taps[3])
@@ -89,13 +92,20 @@ def test_what_the_span_does_not_see_comes_back_unchanged() -> None:
 
 
 def test_bounds_and_misuse() -> None:
-    assert span(CarryRoute(2, -4), 16) == (2, 12) and span(DenseRoute(), 16) is None
+    assert span(Carry(start=2, end=-4), 16) == (2, 12) and span(None, 16) is None
     with pytest.raises(ValueError, match="does not fit 4 blocks"):
-        span(CarryRoute(2, 4), 4)
+        span(Carry(start=2, end=4), 4)
     model, x_t, t, text = model_and_inputs()
     with pytest.raises(ValueError, match="route is dense"):
         model(x_t, t, text, keep=keep_of(3, 16, 6))
-    with pytest.raises(ValueError, match="no block to tap"):
-        model(x_t, t, text, taps=(4,))
     with pytest.raises(ValueError, match="multiples of patch"):
         model(x_t[..., :7], t, text)
+
+
+@pytest.mark.parametrize("kind", ["taps", "frozen_taps"])
+def test_a_term_that_taps_no_block_is_refused_when_the_step_is_built(kind) -> None:
+    model, *_ = model_and_inputs()
+    term = torch.nn.Identity()
+    setattr(term, kind, (1, 4))
+    with pytest.raises(BadInput, match=r"no block to tap at \[4\]: this model has blocks 0 to 3"):
+        Step(model, Velocity().build(None), {"own": term}, {"own": 1.0})

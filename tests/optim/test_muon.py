@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from fulcrum.training.model.layers import Cast
+from fulcrum.training.model.transformer import Cast
 from fulcrum.training.optim import muon as orthogonal
 from fulcrum.training.optim.muon import A, B, C, Muon, newton_schulz, orthogonalise
 from fulcrum.training.optim.optimizers import AdamW, Joint, stalled_share
@@ -168,7 +168,8 @@ def test_resume_is_exact() -> None:
             {name: Parameter(p.detach().clone()) for name, p in first.parameters.items()},
             state=state,
         )
-        second.load({name: tensor.clone() for name, tensor in first.state().items()})
+        for name, tensor in first.state().items():
+            second.state()[name].copy_(tensor)
         run(second, range(2, 4))
         assert all(torch.equal(p, second.parameters[name]) for name, p in whole.parameters.items())
         assert set(second.state()) == {f"momentum/{name}" for name in SHAPES}
@@ -207,11 +208,7 @@ def test_the_rest_is_updated_exactly_as_under_adamw() -> None:
     assert set(rule.state()) == {"momentum/weight", "first/bias", "second/bias", "count/bias"}
 
 
-def test_joint_loads_all_or_nothing_and_refuses_a_shared_parameter() -> None:
+def test_joint_refuses_a_shared_parameter() -> None:
     held = parameters()
-    joint = Joint([Muon({"out": held["out"]}), AdamW({"up": held["up"]})])
-    saved = {name: tensor.clone() + 1 for name, tensor in joint.state().items()}
-    joint.load(saved)
-    assert torch.equal(joint.state()["momentum/out"], torch.ones(16, 16))
     with pytest.raises(ValueError, match="two rules own"):
         Joint([AdamW({"up": held["up"]}), AdamW({"up": held["up"]})])

@@ -4,8 +4,13 @@ import json
 from pathlib import Path
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.judge.cells import CellRecord, MetricValue, failed_seeds
+from fulcrum.levers.catalog import CATALOG
 from fulcrum.measure.preview import hashes
+from fulcrum.studies.arms import prove
+from fulcrum.studies.judging import judged_arms
 from fulcrum.studies.plan import Plan
+from fulcrum.studies.result import collect
 
 PIXEL = (
     "data:image/png;base64,"
@@ -37,6 +42,11 @@ def plan(**changes):
         **changes,
     }
     return Plan(**given)
+
+
+def arms_of(asked):
+    """The arms of a plan as the judge reads them."""
+    return judged_arms(asked, prove(asked, CATALOG))
 
 
 def without_times(report):
@@ -81,13 +91,47 @@ def cells_of(values, metric, better="higher"):
     card = {"metric": metric, "better": better, "estimator": "", "interval": "", "n": 64}
     return {
         arm: {
-            seed: {
-                "metrics": {metric: {"value": float(value), "low": 0.0, "high": 1.0, "card": card}}
-            }
+            seed: CellRecord(arm, seed, {metric: MetricValue(float(value), card)})
             for seed, value in enumerate(per_seed)
         }
         for arm, per_seed in values.items()
     }
+
+
+def with_metrics(cells, more):
+    """The cells with the metrics of others of the same arms and seeds besides their own."""
+    return {
+        arm: {
+            seed: cell._replace(metrics={**cell.metrics, **more[arm][seed].metrics})
+            for seed, cell in by_seed.items()
+        }
+        for arm, by_seed in cells.items()
+    }
+
+
+def with_value(cells, arm, seed, metric, **changes):
+    """The cells with another value or card of one metric on one cell."""
+    cell = cells[arm][seed]
+    metrics = {**cell.metrics, metric: cell.metrics[metric]._replace(**changes)}
+    return cells | {arm: cells[arm] | {seed: cell._replace(metrics=metrics)}}
+
+
+def failures(cells, out, how):
+    """arm -> seed -> why, of the cells that failed."""
+    found = {}
+    for arm, by_seed in collect(cells, out, how).items():
+        for seed in failed_seeds({arm: by_seed}, arm):
+            found.setdefault(arm, {})[seed] = by_seed[seed].failure
+    return found
+
+
+def with_failed(cells, failed):
+    """The cells and those that failed: arm -> seed -> why."""
+    lost = {
+        arm: {seed: CellRecord(arm, seed, failure=why) for seed, why in by_seed.items()}
+        for arm, by_seed in failed.items()
+    }
+    return {arm: {**cells.get(arm, {}), **lost.get(arm, {})} for arm in {**cells, **lost}}
 
 
 def finish_cell(out, cell, how, values, level=1.0):

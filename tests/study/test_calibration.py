@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from bench.calibration import MARGIN, Case, all_cases, draw, judge_before, judge_now, measure
+from fulcrum.judge.sequence import hopeless
 from fulcrum.judge.statistics import half_widths, judge, paired_effect
 from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put
-from fulcrum.studies.sequence import hopeless, telling_share
+from fulcrum.studies.judging import telling_share
 
 STUDIES = 2000
 ERROR = math.sqrt(0.05 * 0.95 / STUDIES)  # of a family error of 0.05 that so many studies show

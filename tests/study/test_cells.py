@@ -172,7 +172,7 @@ def test_a_curve_edited_while_the_cell_was_stopped_is_refused_and_another_cells_
     lines = [json.loads(line) for line in kept.splitlines()]
     (out / "another").mkdir()
     write_curve(out / "another", lines)  # sound where it is
-    assert read_lines(out / "another" / "curve.jsonl", None)
+    assert read_lines(out / "another" / "curve.jsonl")
     for text in (
         kept.replace('"validation_loss": ', '"validation_loss": 1'),
         (out / "another/curve.jsonl").read_text(),

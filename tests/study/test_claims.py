@@ -4,13 +4,14 @@ and metric."""
 import numpy as np
 import pytest
 
+from fulcrum.judge.claim_verdicts import claim_verdict, claimed_direction, judged_claims
+from fulcrum.judge.effects import effects_on
 from fulcrum.levers.base import Claim
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies.arms import prove
-from fulcrum.studies.claims import claim_verdict, claimed_direction, scope_of, study_claims
-from fulcrum.studies.effects import effects_on
+from fulcrum.studies.claims import claim_places, scope_of
 from fulcrum.studies.plan_file import from_plain
-from tests.study.small import SMALL, cells_of, plan
+from tests.study.small import SMALL, arms_of, cells_of, plan, with_metrics
 
 METRICS = ("frechet", "mmd", "validation_loss")
 FID = Claim(metric="fid", change=-3.0, scope="somewhere", source="a paper")
@@ -28,17 +29,15 @@ MOVED = {
 
 def study(asked, word):
     """Arms of a plan, cells in which every arm found `word` on all metrics, and its effects."""
-    arms, (mean, noise) = prove(asked, CATALOG), MOVED[word]
+    arms, (mean, noise) = arms_of(asked), MOVED[word]
     moved = [
         one + mean + noise * sign
         for one, sign in zip(BASELINE, (1, -1, 1, 1, -1, -1, 1, -1), strict=True)
     ]
     values = {arm.name: BASELINE if arm.is_baseline else moved for arm in arms}
-    cells = {arm.name: {seed: {"metrics": {}} for seed in SEEDS} for arm in arms}
-    for metric in METRICS:
-        for name, by_seed in cells_of(values, metric, "lower").items():
-            for seed, cell in by_seed.items():
-                cells[name][seed]["metrics"] |= cell["metrics"]
+    cells = cells_of(values, METRICS[0], "lower")
+    for metric in METRICS[1:]:
+        cells = with_metrics(cells, cells_of(values, metric, "lower"))
     return arms, cells, {metric: effects_on(asked, arms, cells, metric) for metric in METRICS}
 
 
@@ -46,8 +45,13 @@ def held(asked, name, metric="fid", word="better"):
     """The first claim about a metric of the arm `name`."""
     arms, cells, effects = study(asked.model_copy(update={"seeds": SEEDS}), word)
     return next(
-        claim for claim in study_claims(asked, arms, cells, effects)[name] if claim.metric == metric
+        claim for claim in claims_of(asked, arms, cells, effects)[name] if claim.metric == metric
     )
+
+
+def claims_of(asked, arms, cells, effects):
+    places = claim_places(asked, prove(asked, CATALOG), effects)
+    return judged_claims(asked, arms, cells, effects, places)
 
 
 def test_a_lever_alone_as_it_was_published_is_held_against_its_claim():
@@ -115,7 +119,7 @@ def test_a_direction_that_does_not_carry_over_is_out_of_scope_but_for_the_claims
     asked = from_plain(
         {"title": "t", "baseline": "prx_256", "arms": ["tread"], "seeds": list(SEEDS)}
     )
-    rows = study_claims(asked, *study(asked, "worse"))["tread"]
+    rows = claims_of(asked, *study(asked, "worse"))["tread"]
     # 1,024 tokens, 256
     assert [row.verdict for row in rows if row.metric == "fid"] == ["out of scope", "replicated"]
 
@@ -169,18 +173,17 @@ def test_the_claims_that_are_held_are_one_family():
         arms=("muon", "repa", "short_captions", "bf16_storage", "x_prediction", "wide_codec"),
         seeds=SEEDS,
     )
-    arms, rng, decided = prove(asked, CATALOG), np.random.default_rng(0), 0
+    arms, rng, decided = arms_of(asked), np.random.default_rng(0), 0
+    places = claim_places(asked, prove(asked, CATALOG), ("frechet", "mmd"))
     for _ in range(150):
-        cells = {arm.name: {seed: {"metrics": {}} for seed in SEEDS} for arm in arms}
-        for metric in ("frechet", "mmd"):
-            for name, by_seed in cells_of(
-                {arm.name: rng.standard_normal(8) for arm in arms}, metric
-            ).items():
-                for seed, cell in by_seed.items():
-                    cells[name][seed]["metrics"] |= cell["metrics"]
+        one, other = (
+            cells_of({arm.name: rng.standard_normal(8) for arm in arms}, metric)
+            for metric in ("frechet", "mmd")
+        )
+        cells = with_metrics(one, other)
         effects = {metric: effects_on(asked, arms, cells, metric) for metric in ("frechet", "mmd")}
-        rows = study_claims(
-            asked.model_copy(update={"margin_deviations": 1e-6}), arms, cells, effects
+        rows = judged_claims(
+            asked.model_copy(update={"margin_deviations": 1e-6}), arms, cells, effects, places
         )
         decided += any(
             row.verdict in ("replicated", "opposite here")

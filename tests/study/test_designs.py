@@ -3,16 +3,16 @@ out by hand."""
 
 import pytest
 
+from fulcrum.judge.effects import axis, effects_on, interactions, scales, trends
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies.arm_cost import declared
 from fulcrum.studies.arms import prove, wanted
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import axis, effects_on, interactions, scales, trends
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.studies.power import estimate
 from fulcrum.studies.result import remarks
-from tests.study.small import SMALL, cells_of, plan
+from tests.study.small import SMALL, arms_of, cells_of, plan
 
 SCALES = [
     {"name": "narrow", "settings": ["model.width=32"]},
@@ -85,7 +85,7 @@ def test_interactions_make_their_arms_and_share_them():
 
 def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
     asked = plan(arms=(), interactions=(("muon", "tread"),), seeds=(0, 1, 2), smallest_effect=0.5)
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     values = {
         "baseline": (10, 12, 11),
         "muon": (11, 13, 13),
@@ -105,7 +105,7 @@ def test_an_interaction_is_ab_minus_a_minus_b_plus_base():
 
 def test_every_scale_has_its_own_baseline():
     asked = from_plain({**plan().model_dump(), "arms": ["muon"], "scales": SCALES})
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     assert [arm.name for arm in arms] == [
         "baseline [narrow]",
         "muon [narrow]",
@@ -113,7 +113,8 @@ def test_every_scale_has_its_own_baseline():
         "muon [wide]",
     ]
     assert [arm.against for arm in arms] == ["baseline [narrow]"] * 2 + ["baseline [wide]"] * 2
-    assert [change.path for change in arms[3].changes] == ["optim.rule"]  # never the width
+    proven = prove(asked, CATALOG)[3]
+    assert [change.path for change in proven.changes] == ["optim.rule"]  # never the width
     places = axis(asked, arms)
     # FLOPs grow with the square of the width
     assert places["narrow"] == 0 and 1 < places["wide"] < 2.2
@@ -125,7 +126,7 @@ def test_a_trend_is_told_per_what_the_plan_names_and_its_hash_does_not_move():
     base = plan().model_dump() | {"arms": ["muon"], "seeds": [0, 1], "scales": at}
     plain, named = (from_plain(base | more) for more in ({}, {"axis": "doubling of the width"}))
     assert named.hash == plain.hash
-    arms = prove(named, CATALOG)
+    arms = arms_of(named)
     cells = cells_of({arm.name: (0.5, 0.6) for arm in arms}, "attribute_f1")
     assert {row.axis for row in trends(named, arms, cells, "attribute_f1")} == {
         "doubling of the width"
@@ -149,7 +150,7 @@ def test_a_trend_is_a_line_through_each_seed():
             "scales": [{**SCALES[0], "at": 0.0}, {**SCALES[1], "at": 2.0}],
         }
     )
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     noise = (0.001, -0.002, 0.003, 0.0, -0.001, 0.002)
     values = {
         "baseline [narrow]": (0.5,) * 6,
@@ -196,9 +197,9 @@ def test_an_effect_that_changes_its_sign_is_crossing(narrow, wide, verdict):
         "muon [wide]": tuple(0.6 + wide - one for one in noise),
     }
     cells = cells_of(values, "attribute_accuracy")
-    assert trends(asked, prove(asked, CATALOG), cells, "attribute_accuracy")[0].verdict == verdict
+    assert trends(asked, arms_of(asked), cells, "attribute_accuracy")[0].verdict == verdict
     other = cells_of(values, "frechet")
-    assert trends(asked, prove(asked, CATALOG), other, "frechet")[0].verdict == "exploratory"
+    assert trends(asked, arms_of(asked), other, "frechet")[0].verdict == "exploratory"
 
 
 def test_scales_that_cost_the_same_need_a_place():
@@ -208,7 +209,7 @@ def test_scales_that_cost_the_same_need_a_place():
     ]
     asked = from_plain({**plan().model_dump(), "arms": ["muon"], "scales": rates})
     with pytest.raises(BadInput, match="same place"):
-        axis(asked, prove(asked, CATALOG))
+        axis(asked, arms_of(asked))
 
 
 def test_guidance_is_shared_unless_the_plan_says_otherwise():

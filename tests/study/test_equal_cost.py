@@ -3,13 +3,12 @@
 import pytest
 
 from fulcrum.files.sealed import write_sealed
+from fulcrum.judge.effects import effects_on
+from fulcrum.judge.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
+from fulcrum.judge.schema import CurvePoint, TimedCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out, measuring, point_path, unmeasured_on_the_way
-from fulcrum.studies.effects import effects_on
-from fulcrum.studies.equal_cost import at_equal_cost, first_reached, fronts, targets, value_at
-from tests.study.small import cells_of, finish_cell, plan
+from tests.study.small import arms_of, cells_of, finish_cell, plan
 
 
 def test_curves_are_read_between_their_points():
@@ -29,46 +28,55 @@ def test_curves_are_read_between_their_points():
     )
 
 
+def with_curves(values, curves, metric):
+    cells = cells_of(values, metric)
+    for arm, by_seed in curves.items():
+        for seed, line in by_seed.items():
+            points = [CurvePoint(images=int(100 * at), values={metric: one}) for at, one in line]
+            cells[arm][seed] = cells[arm][seed]._replace(curve=tuple(points), budget=100)
+    return cells
+
+
 def test_a_slower_arm_may_win_at_equal_images_and_lose_at_equal_time():
     asked = plan(arms=("muon",), seeds=(0, 1))
-    arms = prove(asked, CATALOG)
-    cells = cells_of({"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}, "validation_loss")
+    arms = arms_of(asked)
     curves = {
         "baseline": {s: [(0.25, 4.0), (0.5, 2.0), (1.0, 1.0)] for s in (0, 1)},
         "muon": {s: [(0.25, 4.0), (0.5, 1.9), (1.0, 0.9)] for s in (0, 1)},
     }
+    values = {"baseline": (1.0, 1.0), "muon": (0.9, 0.9)}
+    cells = with_curves(values, curves, "validation_loss")
     costs = {
         "baseline": TimedCost(flops_ratio=1.0, time_ratio=1.0, parameters_ratio=1.0),
         "muon": TimedCost(flops_ratio=1.1, time_ratio=2.0, parameters_ratio=1.0),
     }
-    rows = {
-        row.unit: row for row in at_equal_cost(asked, arms, cells, curves, costs, "validation_loss")
-    }
+    rows = {row.unit: row for row in at_equal_cost(asked, arms, cells, costs, "validation_loss")}
     assert effects_on(asked, arms, cells, "validation_loss")[0].mean == pytest.approx(-0.1)
     # half the images in the same time: 1.9 against 1.0
     assert rows["time"].mean == pytest.approx(0.9)
     assert rows["time"].note and rows["flops"].mean == pytest.approx(
         0.9 + 1.0 * (1 - 1 / 1.1) / 0.5 - 1.0
     )
-    due = {row.unit: row for row in targets(asked, arms, cells, curves, costs, "validation_loss")}
+    due = {row.unit: row for row in targets(asked, arms, cells, costs, "validation_loss")}
     assert due["images"].ratio == pytest.approx(0.95) and due["time"].ratio == pytest.approx(1.9)
     assert due["images"].reached == due["images"].n == 2
 
 
 def test_a_target_that_is_not_reached_is_not_a_number():
     asked = plan(arms=("muon",), seeds=(0, 1))
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     curves = {
         "baseline": dict.fromkeys((0, 1), [(0.5, 2.0), (1.0, 1.0)]),
         "muon": dict.fromkeys((0, 1), [(0.5, 3.0), (1.0, 2.0)]),
     }
-    cells = cells_of({"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}, "validation_loss")
-    (row,) = targets(asked, arms, cells, curves, None, "validation_loss")
+    values = {"baseline": (1.0, 1.0), "muon": (2.0, 2.0)}
+    cells = with_curves(values, curves, "validation_loss")
+    (row,) = targets(asked, arms, cells, None, "validation_loss")
     assert (row.reached, row.ratio) == (0, None)
 
 
 def test_the_front_holds_what_nothing_cheaper_equals():
-    arms = prove(plan(arms=("muon", "tread", "ema(every=2)")), CATALOG)
+    arms = arms_of(plan(arms=("muon", "tread", "ema(every=2)")))
     means = {
         "baseline": (0.5, 0.4, 0.6),
         "muon": (0.6, 0.5, 0.7),

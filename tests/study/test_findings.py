@@ -8,22 +8,14 @@ import numpy as np
 import pytest
 
 from fulcrum.judge.card import NotComparable
+from fulcrum.judge.cells import CellRecord
+from fulcrum.judge.effects import all_findings, confirmed, effects_on, interactions, judged, trends
+from fulcrum.judge.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies import result
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import (
-    all_findings,
-    confirmed,
-    effects_on,
-    interactions,
-    judged,
-    trends,
-)
-from fulcrum.studies.metrics import SHOWN, not_stopped, shown_metric
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.training.dist.machine import MACHINE
-from tests.study.small import cells_of, plan
+from tests.study.small import arms_of, cells_of, plan, with_failed, with_metrics, with_value
 
 METRIC = "attribute_accuracy"
 SEEDS = tuple(range(6))
@@ -41,15 +33,15 @@ def study():
     means = {"baseline": 0.5, "muon": 0.7, "repa": 0.15, "ema(every=2)": 0.5, "bf16_storage": 0.5}
     return (
         asked,
-        prove(asked, CATALOG),
+        arms_of(asked),
         cells_of({arm: noise(rng, mean) for arm, mean in means.items()}, METRIC),
     )
 
 
 def findings(asked, arms, cells, metric, stopped=(), failed=None):
     """Effects of all arms that were not stopped on one metric, judged as one family."""
-    arms = not_stopped(arms, stopped)
-    return judged(asked, arms, cells, metric, effects_on(asked, arms, cells, metric, failed or {}))
+    arms, cells = not_stopped(arms, stopped), with_failed(cells, failed or {})
+    return judged(asked, arms, cells, metric, effects_on(asked, arms, cells, metric))
 
 
 def verdicts(rows):
@@ -75,14 +67,10 @@ def test_numbers_that_were_not_measured_alike_are_not_compared(study):
         [("baseline", 0)],
         [(arm, seed) for arm in ARMS for seed in SEEDS],
     ):
-        mixed = {arm: dict(by_seed) for arm, by_seed in cells.items()}
+        mixed = cells
         for arm, seed in changed:
-            reading = cells[arm][seed]["metrics"][METRIC]
-            mixed[arm][seed] = {
-                "metrics": {
-                    METRIC: {**reading, "card": {**reading["card"], "estimator": "another"}}
-                }
-            }
+            card = cells[arm][seed].metrics[METRIC].card | {"estimator": "another"}
+            mixed = with_value(mixed, arm, seed, METRIC, card=card)
         with pytest.raises(NotComparable, match="estimator"):
             findings(asked, arms, mixed, METRIC)
 
@@ -112,7 +100,7 @@ def test_the_finished_study_of_make_study_keeps_its_verdicts_whatever_is_hidden_
         "bf16_storage": (0.4268, 0.4785, 0.48, 0.3652, 0.4429, 0.4912),
     }
     asked = plan(arms=tuple(values)[1:], seeds=SEEDS, primary=METRIC)
-    arms, cells = prove(asked, CATALOG), cells_of(values, METRIC)
+    arms, cells = arms_of(asked), cells_of(values, METRIC)
     whole = {"muon": "better", "bf16_storage": "worse", "short_captions": "worse"}
     assert verdicts(findings(asked, arms, cells, METRIC)) == whole
     for hidden in asked.arms:
@@ -162,13 +150,13 @@ def test_an_arm_whose_every_seed_failed_is_failed_and_the_others_are_decided(stu
 
 def test_a_metric_that_is_no_number_under_one_seed_misses_that_pair_alone(study):
     asked, arms, cells = study
-    cells["muon"][2]["metrics"][METRIC]["value"] = math.nan
+    cells = with_value(cells, "muon", 2, METRIC, value=math.nan)
     rows = {row.arm: row for row in findings(asked, arms, cells, METRIC)}
     assert (
         rows["muon"].n == 5 and "the pair of seed 2 is missing: no number" in rows["muon"].warnings
     )
     assert rows["repa"].verdict == "worse" and rows["repa"].n == 6
-    del cells["baseline"][1]["metrics"][METRIC]
+    cells["baseline"][1] = cells["baseline"][1]._replace(metrics={})
     assert {row.arm: row.n for row in findings(asked, arms, cells, METRIC)}["repa"] == 5
 
 
@@ -189,10 +177,8 @@ def test_pairs_whose_sides_ran_on_unlike_machines_are_counted(study):
     asked, arms, cells = study
     for arm, by_seed in cells.items():
         for seed, cell in by_seed.items():
-            cell[MACHINE] = {
-                "processor": "other" if arm == "muon" and seed < 2 else "usual",
-                "fulcrum": str(seed),
-            }
+            processor = "other" if arm == "muon" and seed < 2 else "usual"
+            by_seed[seed] = cell._replace(machine={"processor": processor, "fulcrum": str(seed)})
     assert {row.arm: row.unlike for row in findings(asked, arms, cells, METRIC)} == {
         "muon": 2
     } | dict.fromkeys(ARMS[1:], 0)
@@ -208,7 +194,7 @@ def test_two_seeds_are_enough_for_numbers_and_decide_nothing():
     asked = plan(arms=("muon",), seeds=(0, 1), primary=METRIC)
     (row,) = findings(
         asked,
-        prove(asked, CATALOG),
+        arms_of(asked),
         cells_of({"baseline": (0.1, 0.2), "muon": (0.8, 0.7)}, METRIC),
         METRIC,
     )
@@ -244,15 +230,13 @@ def test_a_stopped_baseline_takes_its_arms_with_it(study):
 
 
 def many(asked, arms, metrics, rng, mean=0.0):
-    cells = {arm.name: {seed: {"metrics": {}} for seed in asked.seeds} for arm in arms}
+    cells = {arm.name: {seed: CellRecord(arm.name, seed) for seed in asked.seeds} for arm in arms}
     for metric in metrics:
         values = {
             arm.name: (0.0 if arm.is_baseline else mean) + rng.standard_normal(len(asked.seeds))
             for arm in arms
         }
-        for name, by_seed in cells_of(values, metric).items():
-            for seed, cell in by_seed.items():
-                cells[name][seed]["metrics"] |= cell["metrics"]
+        cells = with_metrics(cells, cells_of(values, metric))
     return cells
 
 
@@ -278,7 +262,7 @@ def judged_study(asked, arms, cells):
 
 def test_everything_but_the_primary_metric_is_exploratory():
     asked = plan(arms=("muon",), seeds=tuple(range(8)), primary=METRIC)
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     rows = judged_study(
         asked, arms, many(asked, arms, METRICS, np.random.default_rng(0), mean=20.0)
     )
@@ -299,7 +283,7 @@ def test_with_eleven_metrics_and_nothing_true_no_more_than_alpha_of_studies_have
         smallest_effect=1e-6,
         margin_deviations=1e-6,
     )
-    arms, rng, wrong, studies = prove(asked, CATALOG), np.random.default_rng(1), 0, 100
+    arms, rng, wrong, studies = arms_of(asked), np.random.default_rng(1), 0, 100
     for _ in range(studies):
         rows = judged_study(asked, arms, many(asked, arms, METRICS, rng))
         wrong += any(row.verdict in ("better", "worse") for row in rows)
@@ -310,10 +294,10 @@ def test_one_joint_test_over_all_metrics_decides_what_is_large_on_any():
     asked = plan(
         arms=("muon", "bf16_storage"), seeds=tuple(range(8)), primary=METRIC, confirm="all"
     )
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     cells = many(asked, arms, METRICS, np.random.default_rng(3))
     for seed in asked.seeds:
-        cells["muon"][seed]["metrics"]["frechet"]["value"] = -50.0 + seed / 10
+        cells = with_value(cells, "muon", seed, "frechet", value=-50.0 + seed / 10)
     rows = {(row.arm, row.metric): row for row in judged_study(asked, arms, cells)}
     assert rows["muon", "frechet"].verdict == "better" and not any(
         row.exploratory for row in rows.values()
@@ -325,7 +309,7 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     asked = plan(
         arms=("ema(every=2)",), interactions=(("muon", "tread"),), seeds=SEEDS, primary=METRIC
     )
-    arms, rng = prove(asked, CATALOG), np.random.default_rng(2)
+    arms, rng = arms_of(asked), np.random.default_rng(2)
     cells = cells_of(
         {arm.name: noise(rng, 0.9 if " + " in arm.name else 0.5) for arm in arms}, METRIC
     )
@@ -334,8 +318,8 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
     assert (row.n, row.verdict) == (6, "better together")
     del cells["tread"][0]
     assert interactions(asked, arms, cells, METRIC)[0].n == 5
-    lost = {"tread": {0: "collapsed"}}
-    assert interactions(asked, arms, cells, METRIC, lost)[0].verdict == "inconclusive"
+    lost = with_failed(cells, {"tread": {0: "collapsed"}})
+    assert interactions(asked, arms, lost, METRIC)[0].verdict == "inconclusive"
 
     scales = [
         {"name": name, "settings": [f"model.width={width}"]}
@@ -345,7 +329,7 @@ def test_an_interaction_and_a_trend_take_the_seeds_that_their_own_sides_have():
         asked = from_plain(
             {**plan(seeds=SEEDS, primary=METRIC).model_dump(), "arms": order, "scales": scales}
         )
-        arms = prove(asked, CATALOG)
+        arms = arms_of(asked)
         cells = cells_of(
             {arm.name: noise(rng, 0.9 if arm.name == "muon [l]" else 0.5) for arm in arms}, METRIC
         )
@@ -362,13 +346,11 @@ def test_a_tie_at_the_metrics_floor_is_no_tie(mean, verdict):
     asked = plan(arms=("muon",), seeds=SEEDS, primary=METRIC, smallest_effect=0.05)
     values = tuple(mean + one for one in (0.01, -0.01, 0.0, 0.02, -0.02, 0.0))
     cells = cells_of({"baseline": values, "muon": values[::-1]}, METRIC)
-    for by_seed in cells.values():
-        for cell in by_seed.values():
-            cell["metrics"][METRIC]["card"] |= {
-                "floors": {"noise": 0.21, "grey": 0.0},
-                "ceiling": 0.98,
-            }
-    (row,) = findings(asked, prove(asked, CATALOG), cells, METRIC)
+    more = {"floors": {"noise": 0.21, "grey": 0.0}, "ceiling": 0.98}
+    for arm, seed in [(arm, seed) for arm in cells for seed in SEEDS]:
+        card = cells[arm][seed].metrics[METRIC].card | more
+        cells = with_value(cells, arm, seed, METRIC, card=card)
+    (row,) = findings(asked, arms_of(asked), cells, METRIC)
     assert row.verdict == verdict
     assert ("train longer" in row.note and "noise) get 0.21" in row.note) == (
         verdict == "not learned"
@@ -383,9 +365,7 @@ def test_two_judges_that_agree_say_how_far():
     # the second has not looked
     assert shown_metric("attribute_f1", cells, "baseline").agreement == ""
     second = {arm: [one + 0.05 for one in values] for arm, values in first.items()}
-    for arm, by_seed in cells_of(second, "attribute_f1_second").items():
-        for seed, cell in by_seed.items():
-            cells[arm][seed]["metrics"] |= cell["metrics"]
+    cells = with_metrics(cells, cells_of(second, "attribute_f1_second"))
     words = shown_metric("attribute_f1", cells, "baseline").agreement
     assert (
         words == "over 6 cells the two judges correlate at 1.00, and their values lie 0.05 apart on"
@@ -405,9 +385,6 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
     asked = plan(arms=tuple(levers), seeds=tuple(range(12)), primary=METRIC, confirm=confirm)
     layout = lay_out(asked, CATALOG, {}, tmp_path)
     cells = many(asked, layout.arms, SHOWN, np.random.default_rng(4))
-    for by_seed in cells.values():
-        for cell in by_seed.values():
-            cell["result"] = {"images": 48}
     monkeypatch.setattr(result, "collect", lambda *asked: cells)
     monkeypatch.setattr(result, "grids", lambda *asked: None)  # no cell has left its pictures
     begun = time.process_time()
@@ -421,9 +398,9 @@ def test_a_large_study_is_judged_in_two_seconds(confirm, tmp_path, monkeypatch):
 def test_cells_that_were_not_left_alone_are_told_of():
     from fulcrum.studies.result import disturbed
 
-    well = {"result": {"skipped": 0}}
-    back = {"result": {"skipped": 8, "rolled_back": [[344, 408]]}}
-    assert disturbed({"baseline": {0: well}, "muon": {0: well, 1: {}}}) == []
+    well = CellRecord("muon", 0)
+    back = CellRecord("muon", 1, skipped=8, rolled_back=1)
+    assert disturbed({"baseline": {0: well}, "muon": {0: well}}) == []
     (line,) = disturbed({"baseline": {0: well}, "muon": {0: well, 1: back}})
     assert line.text.startswith(
         "muon, seed 1: 8 of its steps were left out and it was rolled back 1 time"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from fulcrum.judge.fraction import SIZES, alias_strings, fraction_table
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies.arms import prove, prove_levers, wanted
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.fraction import SIZES, alias_strings, fraction_table
 from fulcrum.studies.plan_file import from_plain
 from tests.study.fractional import FOUR, fraction, levers
 from tests.study.small import plan

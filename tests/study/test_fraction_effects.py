@@ -3,20 +3,21 @@
 import numpy as np
 import pytest
 
+from fulcrum.judge.effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
+from fulcrum.judge.fraction import alias_strings, fraction_table
 from fulcrum.judge.page import render
+from fulcrum.judge.power import fraction_detectable, one_at_a_time
 from fulcrum.judge.schema import ArmCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.studies.arms import prove, wanted
+from fulcrum.studies.arms import wanted
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import few_seeds, fraction_effects, lever_contrasts, lever_costs
-from fulcrum.studies.fraction import alias_strings, fraction_table
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.outline import outline
-from fulcrum.studies.power import estimate, fraction_detectable, one_at_a_time
 from fulcrum.studies.runner import room
 from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.fractional import FOUR, fraction, levers
-from tests.study.small import cells_of
+from tests.study.small import arms_of, cells_of, with_failed
 
 METRIC = "attribute_accuracy"
 
@@ -38,7 +39,7 @@ def judged(asked, values, failed=None, lost=()):
     cells = cells_of(values, METRIC)
     for arm, seed in lost:
         del cells[arm][seed]
-    return fraction_effects(asked, prove(asked, CATALOG), cells, METRIC, failed or {})
+    return fraction_effects(asked, arms_of(asked), with_failed(cells, failed or {}), METRIC)
 
 
 EIGHT = (
@@ -214,7 +215,7 @@ def test_two_seeds_of_sixteen_combinations_answer_for_eight_levers():
 
 def test_a_lever_costs_what_it_costs_over_all_combinations():
     asked = fraction()
-    arms = prove(asked, CATALOG)
+    arms = arms_of(asked)
     costs = {
         arm.name: ArmCost(time_ratio=2.0 if "muon" in arm.name else 1.0, flops_ratio=1.0)
         for arm in arms

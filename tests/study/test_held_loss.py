@@ -9,7 +9,7 @@ from fulcrum.measure import evaluation as module
 from fulcrum.measure.evaluation import BATCH, Held, rows_at_once
 from fulcrum.spec.run import System
 from fulcrum.training.build import build
-from fulcrum.training.model.layers import Cast
+from fulcrum.training.model.transformer import Cast
 from fulcrum.training.step import Step
 
 GPU = System(device="cuda")

@@ -77,13 +77,13 @@ def test_a_curve_that_is_no_plain_file_is_refused_and_not_written_through(tmp_pa
     if kind == "nested":
         path.write_text(NESTED + "]" * 200_000 + "}\n")
     with pytest.raises(BadInput, match=r"curve.jsonl( cannot be read|: it is)"):
-        read_lines(path, None)
+        read_lines(path)
     if kind != "nested":
         with pytest.raises(OSError):
             append_to_curve(tmp_path, {"images": 8, "seconds": 1.0, "validation_loss": 1.0}, "")
     if kind != "folder":
         write_curve(tmp_path, [{"images": 8, "seconds": 1.0, "validation_loss": 1.0}])
-        assert read_lines(path, None)[0]["images"] == 8 and not path.is_symlink()
+        assert read_lines(path)[0]["images"] == 8 and not path.is_symlink()
     assert precious.read_text() == "data"
 
 

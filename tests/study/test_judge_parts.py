@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
+from fulcrum.judge import effects as main_effects
+from fulcrum.judge import findings
+from fulcrum.judge.cells import CellRecord, MetricValue
+from fulcrum.judge.design import JudgedArm
+from fulcrum.judge.equal_cost import curves_of, fronts
 from fulcrum.judge.looks import Answer, looks_of
+from fulcrum.judge.metrics import margins, not_learned
+from fulcrum.judge.power import contrast_detectable, detectable
+from fulcrum.judge.schema import CurvePoint
+from fulcrum.judge.sequence import ending
 from fulcrum.judge.statistics import kept_share, paired_effect
-from fulcrum.studies import effects as main_effects
-from fulcrum.studies import result
-from fulcrum.studies import result as fraction_result
-from fulcrum.studies.equal_cost import fronts
-from fulcrum.studies.metrics import margins, not_learned
-from fulcrum.studies.power import contrast_detectable, detectable
-from fulcrum.studies.sequence import ending
-from tests.study.small import plan
+from tests.study.small import plan, with_failed
 
 LOOKS = (8, 12, 16)
 
@@ -24,7 +26,7 @@ LOOKS = (8, 12, 16)
 def cells(values, metric="attribute_f1", floors=None):
     card = {} if floors is None else {"floors": floors}
     return {
-        seed: {"metrics": {metric: {"value": value, "card": card}}}
+        seed: CellRecord("base", seed, {metric: MetricValue(value, card)})
         for seed, value in enumerate(values)
     }
 
@@ -110,10 +112,10 @@ def test_what_would_have_been_seen_is_that_of_the_last_look_on_the_primary_metri
         (looked, "mmd", 8, fixed.alpha),
     ):
         effect = effect_on(metric)
-        assert result._detectable(asked, effect, 3) == pytest.approx(
+        assert findings._detectable(asked, effect, 3) == pytest.approx(
             detectable(pairs, 3, alpha=alpha) * effect.sd
         )
-    assert result._detectable(fixed, effect_on("mmd", 0.0), 3) is None
+    assert findings._detectable(fixed, effect_on("mmd", 0.0), 3) is None
 
 
 def test_of_all_arms_the_loudest_is_told():
@@ -126,26 +128,21 @@ def test_of_all_arms_the_loudest_is_told():
         ("vgg.kid", 0.1),
     ]
     effects = [effect_on(metric).model_copy(update={"detectable": seen}) for metric, seen in rows]
-    assert result._loudest(effects) == {"mmd": 0.7, "vgg.kid": 0.1}
+    assert findings._loudest(effects) == {"mmd": 0.7, "vgg.kid": 0.1}
 
 
 def test_curves_are_shares_of_the_budget_by_arm_and_seed():
-    def cell(arm, seed):
-        return SimpleNamespace(
-            arm=arm,
-            seed=seed,
-            key=f"{arm}{seed}",
-            run=SimpleNamespace(budget=SimpleNamespace(images=64)),
-        )
-
-    curves = {
-        "a0": [
-            SimpleNamespace(images=16, values={"mmd": 3.0}),
-            SimpleNamespace(images=64, values={"other": 1.0}),
-        ]
+    points = (
+        CurvePoint(images=16, values={"mmd": 3.0}),
+        CurvePoint(images=64, values={"other": 1.0}),
+    )
+    own = {
+        0: CellRecord("a", 0, curve=points, budget=64),
+        1: CellRecord("a", 1, budget=64),
+        2: CellRecord("a", 2, curve=points, budget=64, failure="lost"),
     }
-    arms = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
-    found = result._by_arm(arms, [cell("a", 0), cell("a", 1), cell("stopped", 0)], curves, "mmd")
+    cells = {"a": own, "stopped": {0: CellRecord("stopped", 0, curve=points, budget=64)}}
+    found = curves_of([JudgedArm("a"), JudgedArm("b")], cells, "mmd")
     assert found == {"a": {0: [(0.25, 3.0)], 1: []}, "b": {}}
 
 
@@ -194,7 +191,8 @@ def test_a_lever_with_which_more_cells_failed_is_not_called_better(lost, verdict
     )
     arms = [SimpleNamespace(name=name) for name in ("baseline", "a", "b", "ab")]
     row = effect_on("mmd").model_copy(update={"arm": "a", "verdict": verdict, "planned": 2})
-    found = main_effects._with_failures(row, table, arms, lost)
+    cells = with_failed({}, {arm: dict.fromkeys(seeds, "lost") for arm, seeds in lost.items()})
+    found = main_effects._with_failures(row, table, arms, cells)
     with_it = sum(len(lost.get(name, ())) for name in ("a", "ab"))
     without = sum(len(lost.get(name, ())) for name in ("baseline", "b"))
     told = f"{with_it} of 4 cells with it failed, {without} of 4 without it"
@@ -237,12 +235,12 @@ def test_what_a_fraction_would_have_seen_follows_the_scatter_that_it_was_judged_
     units = contrast_detectable(asked, 8, 2)
     for row in (calm, loud):
         scatter = max(row.sd, together) if len(seeds) == 2 else row.sd
-        assert fraction_result._with_sight(asked, row, effects).detectable == pytest.approx(
+        assert findings._with_sight(asked, row, effects).detectable == pytest.approx(
             units * scatter
         )
     still = effect_on("mmd", 0.0)
     nothing = main_effects.FractionEffects([still], [], [], [])
-    assert fraction_result._with_sight(asked, still, nothing).detectable is None
-    assert fraction_result._by_seed(effects) == {
+    assert findings._with_sight(asked, still, nothing).detectable is None
+    assert findings._by_seed(effects) == {
         "arm": dict(zip(loud.seeds, loud.differences, strict=True))
     }

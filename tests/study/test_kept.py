@@ -21,6 +21,7 @@ from fulcrum.studies.study import run
 from fulcrum.studies.verify import results, verify
 from tests.cells_here import all_here
 from tests.study.small import SMALL, finish_cell
+from tools.evidence import __main__ as evidence
 
 SETTINGS = json.dumps([*SMALL])
 PLAN = f"""
@@ -145,6 +146,7 @@ def test_what_was_edited_is_named(kept, name, change, words):
 OWN_RECIPE = """
 import fulcrum.levers.recipes as base
 from fulcrum.spec.run import RunSpec
+from tools.evidence import __main__ as evidence
 
 def mine() -> RunSpec:
     return base.spark()
@@ -188,7 +190,7 @@ def test_a_study_of_a_recipe_of_ones_own_is_verified_and_shown_without_it(tmp_pa
     assert (
         "not checked without its --with FILE: that the plan asks for these cells" in answer.stdout
     )
-    assert CliRunner().invoke(app, ["study", "evidence", str(folder.parent)]).exit_code == 0
+    assert evidence.main([str(folder.parent)]) == 0
     record = read_json(folder / "result.json", "")
     record["effects"][0]["mean"] += 0.001
     (folder / "result.json").write_text(json.dumps(record))

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from fulcrum.files.sealed import sealed, write_sealed
+from fulcrum.judge.cells import CellRecord
+from fulcrum.judge.metrics import not_learned, values_of
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies import verify as kept_verdicts
 from fulcrum.studies.kept import read_facts, write_contents
 from fulcrum.studies.kept_cells import fault_of_line
-from fulcrum.studies.metrics import not_learned, values_of
 from fulcrum.studies.verify import WORDS, differences, migrate, results, verify
-from tests.study.small import cells_of
+from tests.study.small import cells_of, with_value
 
 EVIDENCE = Path(__file__).parents[2] / "docs/evidence"
 
@@ -364,9 +365,10 @@ def test_whatever_judging_meets_ends_in_one_sentence_with_the_study(ours, monkey
 
 def test_a_cell_without_a_metric_is_missing_for_that_metric_alone():
     measured = cells_of({"baseline": [0.5, 0.6, 0.7]}, "attribute_f1")
-    measured["baseline"][0]["metrics"] = {}
+    measured["baseline"][0] = CellRecord("baseline", 0)
     assert not_learned(measured, "baseline", "attribute_f1", 0.95) is None
-    measured["baseline"][1]["metrics"]["attribute_f1"]["value"] = 1.7e308  # its square is no float
+    # its square is no float
+    measured = with_value(measured, "baseline", 1, "attribute_f1", value=1.7e308)
     assert values_of(measured, "baseline", "attribute_f1") == {2: 0.7}
 
 

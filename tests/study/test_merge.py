@@ -8,16 +8,17 @@ from typer.testing import CliRunner
 
 from fulcrum.cli import app
 from fulcrum.files.sealed import read_sealed, write_sealed
+from fulcrum.judge.cells import unlike
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.run import System
-from fulcrum.studies.cell import failures, finished, lay_out, measuring
+from fulcrum.studies.cell import finished, lay_out, measuring
 from fulcrum.studies.merge import merge
 from fulcrum.studies.plan_file import from_plain
 from fulcrum.studies.study import run
-from fulcrum.training.dist.machine import machine_facts, machine_words, unlike
+from fulcrum.training.dist.machine import machine_facts, machine_words
 from tests.cells_here import all_here
-from tests.study.small import SMALL, plan
+from tests.study.small import SMALL, failures, plan
 
 ASKED = plan(arms=("bf16_storage",), images=32, evaluations=(0.5, 1.0))
 HOW = measuring(ASKED).how
@@ -149,12 +150,12 @@ def test_pairs_of_unlike_machines_are_marked(whole, tmp_path):
 
 
 def test_cells_that_do_not_say_where_they_ran_are_not_unlike():
-    facts = {"machine": machine_facts(System())}
-    other = {"machine": {**facts["machine"], "torch": "1.0"}}
-    newer = {"machine": {**facts["machine"], "fulcrum": "99"}}
+    facts = machine_facts(System())
+    other, newer = {**facts, "torch": "1.0"}, {**facts, "fulcrum": "99"}
     assert unlike(facts, other) and not unlike(facts, facts) and not unlike(facts, newer)
     assert not unlike(facts, {}) and not unlike({}, {}) and machine_words({}) == ""
-    assert facts["machine"]["processor"] in machine_words(facts) and "torch" in machine_words(facts)
+    words = machine_words(facts)
+    assert facts["processor"] in words and "torch" in words
 
 
 def test_same_cell_with_other_numbers_is_refused_on_one_kind_of_machine_and_the_first_kept_on_two(

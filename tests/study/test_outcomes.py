@@ -18,17 +18,16 @@ from fulcrum.spec.run import System
 from fulcrum.studies import cell as evaluation_points
 from fulcrum.studies import study as study_run
 from fulcrum.studies.arm_cost import costs
-from fulcrum.studies.cell import failed, failures, finished, lay_out, measuring
+from fulcrum.studies.cell import failed, finished, lay_out, measuring
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.frozen_plan import freeze
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.studies.power import estimate
 from fulcrum.studies.runner import Work, run_all
 from fulcrum.studies.study import run
 from fulcrum.studies.worker import answer
-from fulcrum.training import session
-from fulcrum.training.loop import StepCheck
+from fulcrum.training import loop, session
 from tests.cells_here import Here, all_here
-from tests.study.small import plan
+from tests.study.small import failures, plan
 
 
 class BurstWeight(slots.WeightFiller):
@@ -85,16 +84,14 @@ class Doomed(Here):
 
 @pytest.fixture
 def doomed(monkeypatch):
-    counts = StepCheck._counts
+    gradients = loop.gradients
 
-    def burst(check):
-        if check.before.images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
-            raise TrainingFailed(
-                f"the step at {check.before.images} images is not finite", "lower optim.lr"
-            )
-        return counts(check)
+    def burst(built, images, feed=None):
+        if images >= 16 and getattr(Doomed.here, "cell", None) in Doomed.names:
+            raise TrainingFailed(f"the step at {images} images is not finite", "lower optim.lr")
+        return gradients(built, images, feed)
 
-    monkeypatch.setattr(StepCheck, "_counts", burst)
+    monkeypatch.setattr(loop, "gradients", burst)
     monkeypatch.setattr(study_run, "Lane", Doomed)
     monkeypatch.setattr(Doomed, "ran", [])
 
@@ -197,10 +194,10 @@ def test_a_finished_cell_has_not_failed(doomed, tmp_path):
 
 
 def test_what_is_no_fault_of_the_training_is_still_an_error_that_runs_again(tmp_path, monkeypatch):
-    def broken(check):
+    def broken(*step):
         raise KeyError("a bug of a user's lever")
 
-    monkeypatch.setattr(StepCheck, "_counts", broken)
+    monkeypatch.setattr(loop, "gradients", broken)
     with pytest.raises(RunFailed, match="4 of 4 cells failed.*a bug"):
         work = Work(tmp_path, System(), measuring(asked()), ())
         run_all(
@@ -261,12 +258,12 @@ def test_pictures_that_cannot_be_measured_are_an_outcome(tmp_path, monkeypatch):
 
 
 def test_a_trunk_that_fails_is_an_error_that_says_what_hangs_on_it(tmp_path, monkeypatch):
-    def burst(check):
+    def burst(*step):
         raise TrainingFailed("the step at 8 images is not finite", "lower optim.lr")
 
     trunked = asked(arms=("bf16_storage",), trunk="spark", trunk_images=16)
     trunk = lay_out(trunked, CATALOG, {}, tmp_path).before[0]
-    monkeypatch.setattr(StepCheck, "_counts", burst)
+    monkeypatch.setattr(loop, "gradients", burst)
     with pytest.raises(RunFailed, match="trunk, seed 0: the step at 8 images") as error:
         run_all(
             [trunk],

@@ -7,9 +7,9 @@ import pytest
 
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.studies.cell import lay_out, measuring
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.outline import outline
 from fulcrum.studies.plan import StopEarly
-from fulcrum.studies.power import estimate
 from fulcrum.studies.runner import Room
 from tests.study.small import SMALL, finish_cell, plan
 

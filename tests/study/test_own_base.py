@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from fulcrum.judge.effects import effects_on, judged
 from fulcrum.judge.page import render
 from fulcrum.judge.sentences import answer, base_name
 from fulcrum.levers.catalog import CATALOG
@@ -13,17 +14,16 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.studies.arm_cost import costs, declared
 from fulcrum.studies.arms import bases_of, prove, unequal, wanted
 from fulcrum.studies.cell import lay_out
-from fulcrum.studies.effects import effects_on, judged
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.outline import outline
 from fulcrum.studies.plan import InsteadArm, OwnBaseArm
 from fulcrum.studies.plan_file import from_plain, load
-from fulcrum.studies.power import estimate
 from fulcrum.studies.proof import fingerprints
 from fulcrum.studies.result import remarks
 from fulcrum.studies.runner import room
 from fulcrum.studies.study import run
 from tests.cells_here import all_here
-from tests.study.small import cells_of, plan
+from tests.study.small import arms_of, cells_of, plan, with_failed
 
 TOML = """
 title = "Own bases"
@@ -201,7 +201,7 @@ def test_costs_are_all_over_the_studys_baseline(tmp_path):
 
 def test_both_are_in_the_family_and_each_is_held_against_its_own():
     wanted_plan = asked("muon", ON, seeds=list(range(8)))
-    arms, noise = prove(wanted_plan, CATALOG), np.random.default_rng(0)
+    arms, noise = arms_of(wanted_plan), np.random.default_rng(0)
     base = 0.5 + 0.05 * noise.standard_normal(8)
     values = {
         "baseline": base,
@@ -221,14 +221,13 @@ def test_both_are_in_the_family_and_each_is_held_against_its_own():
 def test_what_failed_is_named_where_it_is_not_the_baseline():
     wanted_plan = asked("muon", ON, seeds=list(range(4)))
     arms, values = (
-        prove(wanted_plan, CATALOG),
+        arms_of(wanted_plan),
         {name: [0.5, 0.6, 0.4, 0.5] for name in ("baseline", "muon", "bf16_storage on muon")},
     )
     measured = cells_of(values, wanted_plan.primary)
     del measured["muon"][3]
-    rows = effects_on(
-        wanted_plan, arms, measured, wanted_plan.primary, {"muon": {3: "the loss was not finite"}}
-    )
+    cells = with_failed(measured, {"muon": {3: "the loss was not finite"}})
+    rows = effects_on(wanted_plan, arms, cells, wanted_plan.primary)
     assert {row.arm: row.warnings for row in rows} == {
         "muon": (),
         "bf16_storage on muon": ("the pair of seed 3 is missing: muon failed",),

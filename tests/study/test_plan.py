@@ -8,21 +8,20 @@ import pytest
 from pydantic import ValidationError
 
 from fulcrum.cli import main
+from fulcrum.judge.metrics import margins
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies import plan_file
 from fulcrum.studies import study as study_run
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.frozen_plan import freeze
-from fulcrum.studies.metrics import margins
 from fulcrum.studies.outline import outline
 from fulcrum.studies.plan import Plan
 from fulcrum.studies.plan_file import from_plain, load
-from fulcrum.studies.power import estimate
 from fulcrum.studies.proof import fitting
 from fulcrum.studies.runner import room
-from tests.study.small import cells_of, plan
+from tests.study.small import arms_of, cells_of, plan
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs/plan-a-study.md"
@@ -128,7 +127,7 @@ def test_the_margin_of_a_metric_is_the_plans_or_in_deviations_of_the_baseline_ov
 
     def margin(metric="mmd", **changes):
         asked = plan(arms=("muon",), seeds=(0, 1, 2), primary="attribute_accuracy", **changes)
-        return margins(asked, prove(asked, CATALOG), cells_of(values, metric), metric)["muon"]
+        return margins(asked, arms_of(asked), cells_of(values, metric), metric)["muon"]
 
     assert margin() == pytest.approx(deviation) and margin(margin_deviations=0.5) == pytest.approx(
         0.5 * deviation

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from fulcrum.judge.power import chance_seen, detectable
 from fulcrum.judge.statistics import adjusted, half_widths
-from fulcrum.studies.power import chance_seen, detectable
 
 
 def share_seen(n: int, arms: int, effect: float, studies: int) -> float:

@@ -18,9 +18,9 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.errors import BadInput, RunFailed
 from fulcrum.spec.run import System
 from fulcrum.studies.cell import finished, lay_out, measuring
+from fulcrum.studies.estimate import estimate
 from fulcrum.studies.frozen_plan import changed_since, freeze
 from fulcrum.studies.plan_file import from_plain
-from fulcrum.studies.power import estimate
 from fulcrum.studies.runner import PROCESS, Lane, Work, room, run_all
 from fulcrum.studies.study import run
 from tests.cells_here import Here, all_here

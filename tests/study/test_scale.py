@@ -5,10 +5,10 @@ import os
 import numpy as np
 import pytest
 
+from fulcrum.judge.metrics import SHOWN
+from fulcrum.judge.schema import TimedCost
 from fulcrum.levers.catalog import CATALOG
-from fulcrum.studies.arm_cost import TimedCost
 from fulcrum.studies.cell import lay_out, measuring
-from fulcrum.studies.metrics import SHOWN
 from fulcrum.studies.result import StudyState, assemble_result
 from tests.study.small import finish_cell, plan
 

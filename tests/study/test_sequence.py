@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from fulcrum.judge import schema as certainty
+from fulcrum.judge.metrics import SHOWN
+from fulcrum.judge.sequence import sequence
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.spec.errors import TrainingFailed
 from fulcrum.studies import study as study_run
-from fulcrum.studies.arms import prove
 from fulcrum.studies.cell import lay_out, measuring, write_failure
-from fulcrum.studies.metrics import SHOWN
 from fulcrum.studies.result import StudyState, assemble_result
 from fulcrum.studies.runner import Lane
-from fulcrum.studies.sequence import sequence
 from fulcrum.studies.study import run
 from tests.cells_here import all_here
-from tests.study.small import cells_of, finish_cell, plan
+from tests.study.small import arms_of, cells_of, finish_cell, plan
 
 ARMS = ("short_captions", "bf16_storage", "muon")
 METRIC = "attribute_f1"
@@ -187,13 +186,13 @@ def test_an_arm_whose_every_seed_failed_ends_at_the_first_look(given, tmp_path, 
 
 
 def test_an_arm_that_others_are_held_against_goes_on_with_them():
-    arms = prove(asked(), CATALOG)
+    arms = arms_of(asked())
     arms = [arm._replace(against="short_captions") if arm.name == "muon" else arm for arm in arms]
     values = {arm: [value(arm, seed) for seed in range(8)] for arm in SHIFT}
     values["muon"] = [
         values["short_captions"][seed] + 0.012 * NOISE[seed, 1] / 0.01 + 0.008 for seed in range(8)
     ]
-    stands = sequence(asked(), arms, cells_of(values, METRIC), {})
+    stands = sequence(asked(), arms, cells_of(values, METRIC))
     assert stands.answers["short_captions"].left == "decided" and not stands.answers["muon"].left
     assert stands.needed["short_captions"].now == stands.needed["muon"].now == 12
     assert stands.answers["short_captions"].look.pairs == 8 and stands.needs("short_captions", 11)

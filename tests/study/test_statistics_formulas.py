@@ -9,7 +9,9 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import polygamma, psi
 from scipy.stats import multivariate_normal, norm, skew, t
 
+from fulcrum.judge.effects import few_seeds
 from fulcrum.judge.looks import error_by_hand, looks_of
+from fulcrum.judge.sequence import hopeless
 from fulcrum.judge.statistics import (
     adjusted,
     flipped_statistics,
@@ -17,8 +19,6 @@ from fulcrum.judge.statistics import (
     oddities,
     shared_scatter,
 )
-from fulcrum.studies.effects import few_seeds
-from fulcrum.studies.sequence import hopeless
 
 SKEWED = ["the differences are skewed"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fulcrum.judge.card import Better
+from fulcrum.judge.effects import interaction
 from fulcrum.judge.statistics import PairedEffect, Verdict, judge, oddities, paired_effect
-from fulcrum.studies.effects import interaction
 
 
 def effect(differences: list[float], name: str = "arm") -> PairedEffect:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from fulcrum.spec.run import System
-from fulcrum.training.average import LastWeights, MovingAverage
+from fulcrum.training.average import Average, MovingAverage
 from fulcrum.training.build import assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.ranks import ALONE
@@ -65,7 +65,7 @@ def test_it_is_kept_in_fp32_and_goes_on_from_its_state():
 
 
 def test_without_one_the_last_weights_are_drawn_with():
-    model, average = One(1.0), LastWeights()
+    model, average = One(1.0), Average()
     average.start(model)
     model.become(7.0)
     average.update(model)

@@ -126,7 +126,7 @@ def test_levers_train_on_shapes(shaped, tiny, cache, phrase):
     built = assemble(run, 0, System(), Feed(run, 0, cache))
     require_witness(parse(phrase, CATALOG).levers, built)
     totals = []
-    train(built, State(), [lambda look: totals.append(float(look.losses.total))], after(4))
+    train(built, State(), [lambda look: totals.append(look.loss)], after(4))
     assert len(totals) == 4 and np.isfinite(totals).all()
 
 

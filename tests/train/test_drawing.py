@@ -8,7 +8,7 @@ import torch
 from fulcrum.training.build import build
 from fulcrum.training.flow import noise as keyed_noise
 from fulcrum.training.flow.sampling import euler
-from fulcrum.training.model.transformer import BlockRunner
+from fulcrum.training.model.fast_drawing import freeze_blocks
 from fulcrum.training.painter import JOINED_TOKENS, Painter
 
 PROMPTS = ["a red circle", "", "a small blue square at the top left and a large green star below"]
@@ -54,8 +54,9 @@ def slowly(painter, seed, index):
     noise = run.flow.noise_scale * keyed_noise.normal(
         seed, "sample", index, (run.encode.codec.channels, *painter.cells)
     )
-    denoise, fast = SlowDenoiser(painter, painter.keep(seed, index)), painter.backbone.run_block
-    painter.backbone.run_block = BlockRunner()
+    denoise = SlowDenoiser(painter, painter.keep(seed, index))
+    for block in painter.backbone.blocks:
+        block.runner = None
     with torch.no_grad():
         latents = euler(
             lambda x, t: painter.guide(denoise, x, t.clone()),
@@ -64,7 +65,7 @@ def slowly(painter, seed, index):
             run.sample.shift,
         )
         pixels = painter.codec.decode(latents)
-    painter.backbone.run_block = fast
+    freeze_blocks(painter.backbone)
     return ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

@@ -11,7 +11,7 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.run import System
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import Pace
+from fulcrum.training.loop import StepClock
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Order, perform
 
@@ -20,7 +20,7 @@ SLOW = 0.7  # seconds
 
 def walked(run, steps, state=None):
     """The states after steps of these lengths, in one session."""
-    pace, state, seen = Pace(run), state or State(), []
+    pace, state, seen = StepClock(run), state or State(), []
     for seconds in steps:
         state = state.advance(run.budget.batch, *pace.split(state.images, seconds))
         seen.append((state.seconds, state.preparing))

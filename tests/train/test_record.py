@@ -32,7 +32,7 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
     folder, seen = RunFolder(tmp_path / key(run, 0)), []
     save = checkpoint.save
 
-    def saved(place, saving):
+    def saved(place, saving, *ranks):
         seen.append(
             (
                 saving.state.images,
@@ -40,13 +40,13 @@ def test_lines_wait_and_are_written_before_a_checkpoint(patient, tiny, tmp_path,
                 len(lines(folder)),
             )
         )
-        save(place, saving)
+        save(place, saving, *ranks)
 
     monkeypatch.setattr(checkpoint, "save", saved)
 
     def watch(built, place, state):
         def look(now):
-            if now.images == 24:
+            if now.state.images == 24:
                 assert not lines(folder), "three steps wait"
 
         return [look]
@@ -61,7 +61,7 @@ def test_a_run_that_fails_leaves_its_lines(patient, tiny, tmp_path):
 
     def watch(built, place, state):
         def look(now):
-            if now.images == 40:
+            if now.state.images == 40:
                 raise RuntimeError("lost")
 
         return [look]
@@ -78,7 +78,7 @@ def test_a_line_waits_a_second_at_most(tiny, tmp_path, monkeypatch):
 
     def watch(built, folder, state):
         def look(now):
-            if now.images == 48:
+            if now.state.images == 48:
                 assert [line["images"] for line in lines(folder)] == [16, 32, 48]
 
         return [look]

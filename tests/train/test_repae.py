@@ -17,7 +17,7 @@ from fulcrum.training.build import assemble
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import clip
 from fulcrum.training.feed import Feed
-from fulcrum.training.loop import clipped, gradients, train
+from fulcrum.training.loop import clip_gradients, gradients, train
 from fulcrum.training.model.counted_flops import counted
 from fulcrum.training.model.transformer import ALIGN
 
@@ -182,7 +182,7 @@ def test_the_denoiser_is_shown_the_sample_that_is_decoded(built):
 
 def test_codec_and_denoiser_are_clipped_apart(built):
     """A codec whose gradient is a thousand times longer shortens nobody else's."""
-    gradients(built, State())
+    gradients(built, 0)
     step = built.step
     denoiser, codec = step.clipped_apart()
     assert len(denoiser) + len(codec) == len(list(step.parameters())) and len(codec) == len(
@@ -195,7 +195,7 @@ def test_codec_and_denoiser_are_clipped_apart(built):
     ]
     direction = denoiser[0].grad.clone()
     most = 0.5 * float(norms[0])
-    torch.testing.assert_close(clipped(step.clipped_apart(), most), torch.hypot(*norms))
+    torch.testing.assert_close(clip_gradients(step.clipped_apart(), most), torch.hypot(*norms))
     for part in (denoiser, codec):
         assert float(clip(part, float("inf"))) == pytest.approx(most, rel=1e-4)
     torch.testing.assert_close(denoiser[0].grad, 0.5 * direction, rtol=1e-4, atol=1e-8)

@@ -3,6 +3,7 @@ that writes."""
 
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,8 +16,9 @@ from fulcrum.spec.phrase import place
 from fulcrum.spec.run import System
 from fulcrum.training import checkpoint, saver
 from fulcrum.training import saver as saving_times
-from fulcrum.training.checkpoint import RowSpan, rows_of, write_tensors
+from fulcrum.training.checkpoint import RowSpan, State, rows_of, write_tensors
 from fulcrum.training.dist.ranks import ALONE
+from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.saver import GRANTED, LEAST, LONGEST, SHARE, SavingTimes
 from fulcrum.training.session import Order, perform
 
@@ -116,10 +118,10 @@ def test_a_checkpoint_holds_what_stood_when_it_was_begun(tiny, tmp_path, monkeyp
     real, late = checkpoint.save, threading.Event()
     states = {}
 
-    def slowly(folder, saved):
+    def slowly(folder, saved, *ranks):
         late.wait(5)
         time.sleep(0.05)
-        real(folder, saved)
+        real(folder, saved, *ranks)
 
     monkeypatch.setattr(checkpoint, "save", slowly)
 
@@ -157,7 +159,7 @@ def test_a_disk_that_is_full_while_the_thread_writes_is_told_and_does_not_hang(
     """The thread's error was raised from itself: a circle of causes, which whoever explains an
     error walked for ever."""
 
-    def full(folder, saved):
+    def full(folder, saved, *ranks):
         raise checkpoint.could_not_save(folder, saved.state.images, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save", full)
@@ -249,10 +251,11 @@ def test_a_save_that_is_waited_for_is_paid_for_as_well(monkeypatch):
     clock, written = Clock(), []
     made = held(SavingTimes(ALONE, 0, 8, clock=clock))
     made.before_saving = lambda: None
+    made.folder, made.group = RunFolder(Path("run")), None
     monkeypatch.setattr(saver, "live_parts", lambda built: {})
-    monkeypatch.setattr(saver.Saver, "_write", lambda self, *given: written.append(given))
+    monkeypatch.setattr(checkpoint, "save", lambda *given: written.append(given))
     clock.now = 70.0
-    made.keep(None, None)
+    made.keep(SimpleNamespace(ranks=ALONE, system=System()), State())
     assert (
         len(written) == 1 and made.times.last == 70.0 and made.times.spent == made.times.cost > 0.0
     )

@@ -9,24 +9,24 @@ import pytest
 import torch
 
 from fulcrum.files.sealed import read_records
-from fulcrum.spec.errors import TrainingFailed
+from fulcrum.spec.errors import BadInput, TrainingFailed
 from fulcrum.spec.run import System
 from fulcrum.training import build, checkpoint, loop
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
+from fulcrum.training.loop import StepReport
 from fulcrum.training.observers import (
     STEPS,
     WARM,
-    DeadGradients,
     DtypeDrift,
+    InARow,
     LossSpike,
     Sentinels,
     collapsed,
-    left_out,
     nothing_learned,
     variety,
 )
-from fulcrum.training.run_folder import RunEvents, RunFolder
+from fulcrum.training.run_folder import ROLLED_BACK, RunEvents, RunFolder
 from fulcrum.training.session import Order, perform
 
 BATCH, IMAGES, BAD = 8, 480, 400  # the step that begins at BAD is made to go wrong
@@ -93,16 +93,28 @@ def skipping(run):
 
 
 def test_a_run_that_goes_well_hears_nothing_and_is_the_same_under_every_policy(order):
-    results = [
-        perform(order(policy, policy), quiet) for policy in ("tell", "stop", "skip", "roll_back")
-    ]
+    results = [perform(order(policy, policy), quiet) for policy in ("tell", "stop")]
     assert (
         len({result["weights_sha256"] for result in results})
         == len({result["key"] for result in results})
         == 1
     )
-    assert not any({"alarms", "rolled_back"} & set(result) for result in results)
-    assert not events(order("skip", "skip"))
+    assert not any("alarms" in result for result in results)
+    assert not events(order("stop", "stop"))
+
+
+@pytest.mark.parametrize("former", ["skip", "roll_back"])
+def test_policies_of_earlier_releases_stop(former):
+    assert System(on_alarm=former).on_alarm == "stop"
+
+
+def test_a_run_that_an_earlier_release_rolled_back_is_refused(order, lose):
+    lose(order("tell"), BAD)
+    folder = next(order().out.glob("*/about.json")).parent
+    facts = {"sentinel": "loss spike", "why": "", "to": 0, "from": 0, "until": 8}
+    RunEvents(folder, quiet).write(ROLLED_BACK, 8, facts)
+    with pytest.raises(BadInput, match="rolled back by an earlier release"):
+        perform(order("tell"), quiet)
 
 
 def test_a_spike_is_told_once_and_stands_in_the_result(order, wrong):
@@ -127,72 +139,17 @@ def test_a_spike_stops_a_run_that_is_to_be_stopped(order, wrong):
     assert checkpoint.listing(next(order().out.glob("*/checkpoints")))
 
 
-def test_a_step_that_is_left_out_never_reaches_the_weights(order, wrong, run):
-    wrong(loud, BAD)
-    result = perform(order("skip"), quiet)
-    assert result["skipped"] == 1 and result["alarms"] == {"loss spike": 1}
-    wrong(no_number, BAD)
-    expected = perform(order("tell", "expected", skipping(run)), quiet)
-    assert result["weights_sha256"] == expected["weights_sha256"]
-
-
-def test_a_resumed_run_leaves_the_same_steps_out(order, wrong, lose):
-    wrong(loud, BAD)
-    whole = perform(order("skip"), quiet)
-    lose(order("skip", "lost"), BAD - 16)
-    assert perform(order("skip", "lost"), quiet)["weights_sha256"] == whole["weights_sha256"]
-
-
-@pytest.mark.parametrize("save_every", [None, 8, 200])
-def test_a_run_that_is_rolled_back_is_one_without_the_steps_to_blame(order, wrong, run, save_every):
-    """Whichever checkpoint it goes back to, the first step of all included (those of every 8 images
-    are all too late)."""
-    wrong(loud, BAD)
-    said = []
-    result = perform(order("roll_back", save_every=save_every), said.append)
-    assert result["rolled_back"] == [[BAD - 7 * BATCH, BAD + BATCH]] and result["skipped"] == 8
-    assert sum("rolled back to" in line for line in said) == 1 and "alarms" not in result
-    (event,) = events(order())
-    assert (
-        event["event"] == "rolled back"
-        and event["why"]
-        and event["to"] == {None: 336, 8: 0, 200: 200}[save_every]
-    )
-    wrong(no_number, *range(BAD - 7 * BATCH, BAD + BATCH, BATCH))
-    assert (
-        result["weights_sha256"]
-        == perform(order("tell", "expected", skipping(run)), quiet)["weights_sha256"]
-    )
-
-
-def test_a_run_that_is_killed_after_it_was_rolled_back_ends_the_same(order, wrong, lose):
-    wrong(loud, BAD)
-    whole = perform(order("roll_back"), quiet)
-    lose(order("roll_back", "lost"), BAD + 3 * BATCH)
-    again = perform(order("roll_back", "lost"), quiet)
-    assert (
-        again["weights_sha256"] == whole["weights_sha256"]
-        and again["rolled_back"] == whole["rolled_back"]
-    )
-
-
-def test_a_run_that_goes_wrong_again_and_again_is_given_up(order, wrong):
-    wrong(loud, *range(BAD, IMAGES, BATCH))
-    with pytest.raises(TrainingFailed, match="rolled back 3 times before|steps were left out"):
-        perform(order("roll_back"), quiet)
-
-
 def test_dead_gradients_are_seen(order, monkeypatch):
-    real = loop.clipped
-    monkeypatch.setattr(loop, "clipped", lambda apart, most: real(apart, most) * 0)
+    real = loop.clip_gradients
+    monkeypatch.setattr(loop, "clip_gradients", lambda apart, most: real(apart, most) * 0)
     with pytest.raises(TrainingFailed, match=f"dead gradients at {STEPS * BATCH} images"):
-        perform(order("skip"), quiet)  # no step to leave out: it stops
-    dead = DeadGradients()
-    assert [dead.take(norm) for norm in [0.0] * 19 + [1e-3] + [0.0] * 25].index(True) == 39
+        perform(order("stop"), quiet)
+    dead = InARow(STEPS)
+    assert [dead.take(nothing) for nothing in [True] * 19 + [False] + [True] * 25].index(True) == 39
 
 
 def test_updates_that_round_to_nothing_are_seen(order, tiny, monkeypatch):
-    monkeypatch.setattr(build, "WATCH_EVERY", 4)
+    monkeypatch.setattr(loop, "WATCH_EVERY", 4)
     small = tiny("spark + bf16_storage", "budget.images=96", "optim.lr=1e-7")
     result = perform(order(spec=small), quiet)
     assert result["alarms"] == {"stalled updates": 1}
@@ -278,40 +235,38 @@ def test_the_limit_of_a_loss():
     spike = LossSpike()
     assert (
         not any(spike.take(1.0 + 0.1 * (step % 2), "a") for step in range(WARM - 1))
-        and spike.limit == math.inf
+        and spike.limit() == math.inf
     )
-    assert not spike.take(1.0, "a") and 2.0 <= spike.limit < 2.2
+    assert not spike.take(1.0, "a") and 2.0 <= spike.limit() < 2.2
     assert spike.take(9.0, "a") and not spike.take(9.0, "a") and not spike.take(math.nan, "a")
     before = spike.mean
     # a spike leaves the mean alone
     assert not spike.take(1.0, "a") and spike.mean == pytest.approx(before, rel=0.01)
-    assert not spike.take(9.0, "b") and spike.limit == math.inf  # another loss
+    assert not spike.take(9.0, "b") and spike.limit() == math.inf  # another loss
     spike = LossSpike()
     for step in range(WARM):
         spike.take(-0.01 * (1 + step % 3), "a")  # a loss below nothing has a limit as well
-    assert -0.02 < spike.limit < 0.1 and spike.take(1.0, "a")
+    assert -0.02 < spike.limit() < 0.1 and spike.take(1.0, "a")
     assert [spike.take(1.0, "a") for _ in range(60)].count(True) == 0  # a new level is no spike
 
 
 def test_a_loss_that_is_made_of_other_terms_is_held_to_no_limit(built, tmp_path, monkeypatch):
-    whole = built("spark")._replace(system=System(on_alarm="skip"))
+    whole = built("spark")._replace(system=System(on_alarm="stop"))
     watch = Sentinels(whole, RunFolder(tmp_path), State(), RunEvents(tmp_path, quiet))
-    for step in range(WARM):
-        watch._judged(1.0, step)
-    assert watch.most(40) == 2.0
-    monkeypatch.setattr(watch, "_terms", lambda images: "others")
-    assert watch.most(40) == math.inf
 
+    def report(number, loss):
+        state = State(images=whole.run.budget.batch)
+        return StepReport(whole, state, loss, {"flow_matching": loss}, 1.0, 1.0)
 
-def test_lines_of_nobody_leave_no_steps_out():
-    back = {"event": "rolled back", "images": 8}
-    lines = [
-        back,
-        {**back, "from": "a", "until": 8},
-        {**back, "from": 0, "until": None},
-        {**back, "from": 0, "until": 8},
-    ]
-    assert left_out(lines) == [[0, 8]]
+    for number in range(1, WARM + 1):
+        watch(report(number, 1.0))
+    with monkeypatch.context() as other:
+        other.setattr(watch, "made_of", lambda images: "others")
+        watch(report(WARM + 1, 9.0))  # made of other terms: no spike
+    for number in range(1, WARM + 1):
+        watch(report(number, 1.0))
+    with pytest.raises(TrainingFailed, match="loss spike"):
+        watch(report(WARM + 1, 9.0))
 
 
 def test_events_are_those_of_the_run_as_it_stands(order, wrong, lose):

@@ -166,12 +166,12 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(whole, tiny, tmp_path, monk
     shutil.copytree(whole[0] / "cache", tmp_path / "cache")
     real, calls = checkpoint.write_tensors, []
 
-    def full(path, tensors):
+    def full(path, tensors, rows):
         calls.append(path)
         if len(calls) > 6:  # the third checkpoint
             path.write_bytes(b"half a file")
             raise OSError(28, "No space left on device")
-        return real(path, tensors)
+        return real(path, tensors, rows)
 
     monkeypatch.setattr(checkpoint, "write_tensors", full)
     with pytest.raises(RunFailed, match="No space left"):

@@ -40,7 +40,7 @@ def trained(tiny, whole, out, at=None, number=signal.SIGTERM):
     if not (out / "cache").exists():
         shutil.copytree(whole[0] / "cache", out / "cache")
     order = Order(tiny(), 0, "spark", out, System(), quiet=True)
-    look = lambda seen: signal.raise_signal(number) if seen.images == at else None  # noqa: E731
+    look = lambda seen: signal.raise_signal(number) if seen.state.images == at else None  # noqa: E731
     return perform(order, lambda text: None, lambda *built: [look])
 
 

@@ -53,7 +53,7 @@ def test_rows_are_read_until_the_end_of_the_term_and_no_longer(
         return stored(self, ids, pinned)
 
     monkeypatch.setattr(RowCache, "stored", read)
-    train(built, State(), [lambda look: parts.append(sorted(look.losses.parts))], lambda: False)
+    train(built, State(), [lambda look: parts.append(sorted(look.parts))], lambda: False)
     assert sum(reads) == 3 * 8
     assert parts == [["alignment", "flow_matching"]] * 3 + [["flow_matching"]] * 3
 
@@ -119,9 +119,7 @@ def test_trains_and_the_projector_learns(tiny, cache, text):
         name: p.detach().clone() for name, p in built.step.terms["alignment"].named_parameters()
     }
     seen = []
-    train(
-        built, State(), [lambda look: seen.append(float(look.losses.parts["alignment"]))], steps(3)
-    )
+    train(built, State(), [lambda look: seen.append(float(look.parts["alignment"]))], steps(3))
     assert len(seen) == 3 and all(0 < loss < 2 for loss in seen)
     assert all(
         not torch.equal(before[name], p)
@@ -162,9 +160,7 @@ def test_a_run_with_alignment_in_a_stage_resumes_bit_for_bit(tmp_path, lose, lev
         read.run, 0, "alignment", tmp_path / "a", System(), quiet=True, levers=read.levers
     )
     parts = []
-    whole = perform(
-        order, print, lambda *_: [lambda look: parts.append("alignment" in look.losses.parts)]
-    )
+    whole = perform(order, print, lambda *_: [lambda look: parts.append("alignment" in look.parts)])
     first, last = (round(float(end) * 6) for end in stage.strip("()").split(","))
     assert parts == [first <= step < last for step in range(6)]
     order = order._replace(out=tmp_path / "b")
@@ -193,7 +189,7 @@ def test_what_is_saved(tiny):
 def test_perceptual_terms_train(tiny, cache, name):
     built = assembled(tiny(f"spark + {name}", *PIXELS), cache)
     seen = []
-    train(built, State(), [lambda look: seen.append(float(look.losses.parts[name]))], steps(3))
+    train(built, State(), [lambda look: seen.append(float(look.parts[name]))], steps(3))
     assert len(seen) == 3 and all(loss > 0 for loss in seen)
     assert CATALOG.levers[name]().witness(built)
     assert not CATALOG.levers[name]().witness(assembled(tiny("spark", *PIXELS), cache))

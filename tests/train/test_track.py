@@ -14,7 +14,7 @@ from fulcrum.measure import evaluation as run_evaluation
 from fulcrum.spec.errors import BadInput, install_extra
 from fulcrum.spec.run import System
 from fulcrum.training.session import Order, perform
-from fulcrum.training.trackers import RunLabels, require_trackers, together, tracking
+from fulcrum.training.trackers import RunLabels, Trackers, require_trackers, together
 from tests.fake_wandb import WANDB
 
 PLACE = RunLabels("study-1 / a", "spark + muon(lr=1)", 3)
@@ -64,6 +64,11 @@ def packages(tmp_path, monkeypatch):
     sys.modules.pop("wandb", None)
 
 
+def tracked(run, out, names, *watchers):
+    with Trackers(names, PLACE) as trackers:
+        return perform(order(run, out), lambda text: None, together(*watchers, trackers.watch))
+
+
 def order(run, out):
     return Order(run=run, seed=3, phrase="spark", out=out, system=System(), quiet=True)
 
@@ -83,9 +88,7 @@ def out(plain, tmp_path, monkeypatch):
 
 
 def test_both_trackers_hear_what_the_record_says_and_change_nothing(packages, plain, tiny, out):
-    result = perform(
-        order(tiny(), out), lambda text: None, tracking(("tensorboard", "wandb"), PLACE)
-    )
+    result = tracked(tiny(), out, ("tensorboard", "wandb"))
     assert result["weights_sha256"] == plain[1]["weights_sha256"]
     record = [
         json.loads(line) for line in (out / result["key"] / "record.jsonl").read_text().splitlines()
@@ -121,9 +124,7 @@ def test_the_held_out_curve_is_told_once(packages, tiny, out):
 
         return [look]
 
-    result = perform(
-        order(tiny(), out), lambda text: None, together(curve, tracking(("tensorboard",), PLACE))
-    )
+    result = tracked(tiny(), out, ("tensorboard",), curve)
     told = [step for name, _, step in Writer.made[0].points if name == "held_out/validation_loss"]
     lines = (out / result["key"] / "curve.jsonl").read_text().splitlines()
     assert (
@@ -131,15 +132,31 @@ def test_the_held_out_curve_is_told_once(packages, tiny, out):
     )
 
 
+def test_a_resumed_run_has_no_point_twice(packages, plain, tiny, out):
+    def stop(built, folder, state):
+        def at_half(seen):
+            if seen.state.images == built.run.budget.images // 2 and not state.images:
+                raise KeyboardInterrupt
+
+        return [at_half]
+
+    with pytest.raises(KeyboardInterrupt):
+        tracked(tiny(), out, ("tensorboard",), stop)
+    result = tracked(tiny(), out, ("tensorboard",), stop)
+    assert result["weights_sha256"] == plain[1]["weights_sha256"]
+    first, second = Writer.made
+    assert first.closed and second.closed and first.path == second.path
+    told = [step for name, _, step in first.points if name == "train/loss"]
+    again = [step for name, _, step in second.points if name == "train/loss"]
+    kept = [step for step in told if second.purge_step is None or step < second.purge_step]
+    assert len({*kept, *again}) == len(kept) + len(again) and again[-1] == tiny().budget.images
+
+
 def test_previews_are_shown_once(packages, tiny, out):
     from fulcrum.measure.preview import PreviewPlan, previewing
 
     plan = PreviewPlan(("a red circle", "a blue ring"), 16)
-    result = perform(
-        order(tiny(), out),
-        lambda text: None,
-        together(previewing(plan), tracking(("tensorboard", "wandb"), PLACE)),
-    )
+    result = tracked(tiny(), out, ("tensorboard", "wandb"), previewing(plan))
     sheets = sorted((out / result["key"] / "previews").iterdir())
     assert int(sheets[-1].stem) == tiny().budget.images
     (writer,) = Writer.made
@@ -158,7 +175,7 @@ def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(
     packages, plain, tiny, out, monkeypatch, capsys
 ):
     monkeypatch.setenv("FAKE_WANDB", "breaks")
-    result = perform(order(tiny(), out), lambda text: None, tracking(("wandb",), PLACE))
+    result = tracked(tiny(), out, ("wandb",))
     assert result["weights_sha256"] == plain[1]["weights_sha256"]
     assert capsys.readouterr().err.count("no network") == 1
 
@@ -166,7 +183,7 @@ def test_a_tracker_that_breaks_is_left_and_the_run_goes_on(
 def test_a_tracker_that_cannot_start_says_what_to_do(packages, tiny, out, monkeypatch):
     monkeypatch.setenv("FAKE_WANDB", "no login")
     with pytest.raises(BadInput, match="could not start: api_key") as error:
-        perform(order(tiny(), out), lambda text: None, tracking(("wandb",), PLACE))
+        tracked(tiny(), out, ("wandb",))
     assert "WANDB_MODE=offline" in error.value.hint
 
 
@@ -174,7 +191,7 @@ def test_a_tracker_that_cannot_start_says_what_to_do(packages, tiny, out, monkey
 def test_a_missing_package_is_said_before_anything_is_built(name, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None)
     with pytest.raises(BadInput, match=f"needs the package {name}") as error:
-        tracking((name,), PLACE)
+        Trackers((name,), PLACE)
     assert install_extra(name) in error.value.hint
 
 
@@ -190,8 +207,8 @@ def test_the_real_tensorboard_reads_what_was_written(tiny, out):
 
     from fulcrum.measure.preview import PreviewPlan, previewing
 
-    watch = together(previewing(PreviewPlan(("a red circle",))), tracking(("tensorboard",), PLACE))
-    result = perform(order(tiny(), out), lambda text: None, watch)
+    plan = PreviewPlan(("a red circle",))
+    result = tracked(tiny(), out, ("tensorboard",), previewing(plan))
     found = EventAccumulator(str(next((out / "tensorboard").rglob("seed-3-*"))))
     found.Reload()
     assert found.Scalars("train/loss")[-1].step == tiny().budget.images

@@ -3,7 +3,6 @@ from its description."""
 
 import inspect
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +62,7 @@ def _page(name: str, run: RunSpec, make: Any) -> str:
     facts = (
         _sizes(run) | shape | (_on_gpus(run, MACHINES[name]) if name in MACHINES else _here(run))
     )
-    first, *others = _words(name, make)
+    first, *others = _words(make)
     block = ["```", *_encoding(name, make), *_command(name, make), "```", ""]
     lines = [f"# {name}", "", first, "", *block, *_placeholders(block, run.data.size)]
     lines += [line for part in others for line in (part, "")]
@@ -166,20 +165,10 @@ def _placeholders(block: Sequence[str], size: int) -> list[str]:
     return [told + "." + parts, ""] if words else []
 
 
-def _words(name: str, make: Any) -> list[str]:
-    """What its author says of it: the function's docstring, or the module's where the recipe is the
-    module's own."""
-    module = sys.modules[make.__module__]
-    doc = inspect.getdoc(make) or ""
-    if not doc and (module.__doc__ or "").startswith((f"{name}:", "The published")):
-        doc = (module.__doc__ or "").removeprefix(f"{name}:").strip()
-        doc = doc[0].upper() + doc[1:]
-    paragraphs = [
-        part
-        for part in doc.split("\n\n")
-        if part and not part.strip().startswith(("fulcrum train", "torchrun"))
-    ]
-    return [" ".join(part.split()) for part in paragraphs]
+def _words(make: Any) -> list[str]:
+    """The paragraphs of the recipe's docstring, without the command."""
+    paragraphs = (inspect.getdoc(make) or "").split("\n\n")
+    return [" ".join(part.split()) for part in paragraphs if not part.startswith("torchrun")]
 
 
 def _slots(run: RunSpec) -> list[tuple[str, str]]:

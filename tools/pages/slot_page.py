@@ -76,7 +76,8 @@ def _noun(base: type[Filler]) -> str:
 
 def _meaning(base: type[Filler]) -> str:
     """'data.source: where samples come from. More.' -> 'where samples come from'."""
-    return (inspect.getdoc(base) or "").split(":", 1)[-1].split(".")[0].strip()
+    text = (inspect.getdoc(base) or "").split(":", 1)[-1].split(".")[0]
+    return " ".join(text.split())
 
 
 def _stages() -> list[str]:

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,12 +19,10 @@ from fulcrum.data.caption_quality import CaptionRules
 from fulcrum.data.readers.pictures import CHANGES
 from fulcrum.data.readers.reader import Captions, Given
 from fulcrum.data.stores.finish_import import alike, store_looks
-from fulcrum.data.stores.importing import Ledger, alone, category, faults
+from fulcrum.data.stores.importing import Ledger, alone, category
 from fulcrum.data.stores.picture_store import (
     ABOUT,
-    CARD,
     FORMAT,
-    LEDGER,
     LINES,
     SHARDS,
     SPLITS,
@@ -33,19 +30,25 @@ from fulcrum.data.stores.picture_store import (
     PictureStore,
     Prepared,
     ShardWriter,
+    append_texts,
     caption_names,
     content_of,
     local_folder,
+    open_shard,
     parts,
     read_about,
     require_whole,
+    seal_store,
+    stated_splits,
+    stated_tables,
+    stated_words,
     texts_hash,
 )
-from fulcrum.files.atomic import atomic_file, is_aside, rename_folder, write_atomic, write_json
+from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic, write_json
 from fulcrum.files.folders import LOCK, BeginMark, require_begun
 from fulcrum.files.paths import read_regular, refusal, remove
-from fulcrum.files.sealed import SEAL, sealed, sha256_file, sha256_json
-from fulcrum.spec.errors import BadInput, RunFailed, nearest
+from fulcrum.files.sealed import sha256_json
+from fulcrum.spec.errors import BadInput, nearest
 from fulcrum.spec.progress import Tally
 
 # --------------------------------------------------------------------------------------------------
@@ -58,7 +61,6 @@ from fulcrum.spec.progress import Tally
 
 
 REQUEST = "request"  # in store.json: hash of what was asked for, to know it again
-COMMON = 20  # words that the card lists
 Say = Callable[[str], None]
 
 
@@ -131,7 +133,8 @@ def derive(
     (partial / SHARDS).mkdir(parents=True, exist_ok=True)
     ledger, named, words = Ledger(), Counter[str](), Counter[str]()
     rows = []
-    ends, written = {"captions": 0, "names": 0}, _Shards(parent, partial, rewrite)
+    ends = dict[str, int]()
+    written = _Shards(parent, partial, rewrite)
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES[1:], LINES)
@@ -146,18 +149,7 @@ def derive(
             _book_kept(ledger, row, parent.buckets[int(row["bucket"])])
             captions = parent.captions(number) if choice.captions is None else choice.captions
             rows.append(written.placed(number, row.copy(), captions))
-            for kind, end, text in (
-                (
-                    "captions",
-                    "caption_ends",
-                    json.dumps(captions, sort_keys=True, ensure_ascii=False),
-                ),
-                ("names", "name_ends", name),
-            ):
-                data = text.encode("utf-8", errors="surrogateescape")
-                ends[kind] += len(data)
-                writers[f"{kind}.bin"].write(data)
-                writers[f"{end}.bin"].write(np.int64(ends[kind]).astype("<i8").tobytes())
+            append_texts(writers, ends, captions, name)
             named.update(list(captions))
             for texts in captions.values():
                 words.update(word for text in texts for word in text.lower().split())
@@ -227,8 +219,6 @@ class _Shards:
 def _share(parent: PictureStore, shard: dict[str, Any], to: Path) -> None:
     """The same file under a second name; where the disk does not do that, a copy of it."""
     if parent.remote:
-        from fulcrum.data.stores.picture_store import open_shard
-
         with open_shard(parent.folder, shard) as source, atomic_file(to) as copy:
             shutil.copyfileobj(source, copy)
         return
@@ -251,21 +241,15 @@ def _sealed(
 ) -> dict[str, Any]:
     """Ledger, card and store.json: the last, and what makes the folder a store."""
     named, words = counted
-    sums = ledger.plain()
-    if wrong := faults(sums, len(rows)):
-        raise RunFailed(wrong[0], "this should not happen: please report it")
-    write_atomic(partial / LEDGER, json.dumps(sums, indent=1))
-    tables = {
-        name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)}
-        for name in TABLES
-    }
+    sums = ledger.write(partial, len(rows))
+    tables = stated_tables(partial)
     old = parent.about
     body = {
         **{name: old[name] for name in old if name not in ("card", "ledger", "tables", "shards")},
         "format": FORMAT,
         "count": len(rows),
         "captions": dict(sorted(named.items())),
-        "splits": {name: int((rows["split"] == n).sum()) for n, name in enumerate(SPLITS)},
+        "splits": stated_splits(rows["split"]),
         "content": content_of(rows, texts_hash(tables), parent.buckets),
         "tables": tables,
         "shards": shards,
@@ -289,19 +273,12 @@ def _sealed(
             )
         },
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-        "words": {
-            "total": words.total(),
-            "distinct": len(words),
-            "common": dict(words.most_common(COMMON)),
-        },
+        "words": stated_words(words),
         "ledger": sums,
         "licence": "not known here: it is that of the parent's pictures",
         **about,
     }
-    write_atomic(partial / CARD, json.dumps(card, indent=1))
-    write_atomic(
-        partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
-    )
+    seal_store(partial, body, card)
     return read_about(partial)
 
 
@@ -396,30 +373,10 @@ def require_scored(filler: Any) -> int:
 # same pictures.
 
 
-_TABLES = "|".join(map(re.escape, (LOCK, *TABLES, LINES, LEDGER, CARD, ABOUT)))
-_OURS = re.compile(
-    rf"{_TABLES}|part-\d{{5}}\.jsonl|{SHARDS}/\d{{5}}(\.writing|-[0-9a-f]{{16}}\.tar)"
-)
 MOST_BITS = 12  # of 64: beyond that, hashes of pictures that have nothing in common meet
 
 
-def _of_before(partial: Path) -> bool:
-    """Is it what a killed filter left before filters wrote a mark: under its lock, all of it by
-    names that it gives?"""
-    files = [
-        path.relative_to(partial)
-        for path in partial.rglob("*")
-        if not path.is_dir() or path.is_symlink()
-    ]
-    lock = partial / LOCK
-    return (
-        lock.is_file()
-        and not lock.stat().st_size
-        and all(_OURS.fullmatch(str(path)) or is_aside(path) for path in files)
-    )
-
-
-BEGUN = BeginMark("filter.json", "filter", "filter", _of_before)
+BEGUN = BeginMark("filter.json", "filter", "filter")
 
 
 @dataclass(frozen=True)

@@ -27,16 +27,12 @@ from fulcrum.data.stores.importing import (
     alone,
     category,
     cropped_away,
-    faults,
-    is_next,
     ledger_lines,
     number_of,
 )
 from fulcrum.data.stores.picture_store import (
     ABOUT,
-    CARD,
     FORMAT,
-    GIVEN,
     LEDGER,
     LINES,
     ROW,
@@ -44,17 +40,22 @@ from fulcrum.data.stores.picture_store import (
     SPLITS,
     TABLES,
     PictureStore,
+    append_texts,
     content_of,
     parts,
     read_about,
     require_whole,
+    seal_store,
+    stated_splits,
+    stated_tables,
+    stated_words,
     texts_hash,
 )
 from fulcrum.files.atomic import atomic_file, name_folder, write_atomic
 from fulcrum.files.folders import LOCK
-from fulcrum.files.paths import Damaged, explained, remove
-from fulcrum.files.sealed import SEAL, read_json, read_sealed, sealed, sha256_file, sha256_json
-from fulcrum.spec.errors import BadInput, RunFailed
+from fulcrum.files.paths import explained, remove
+from fulcrum.files.sealed import read_json, sha256_json
+from fulcrum.spec.errors import BadInput
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
@@ -228,7 +229,6 @@ def _close(apart: NDArray[np.int16]) -> NDArray[np.bool_]:
 
 
 FIRST_PART = "part-00000.jsonl"
-COMMON = 20  # words that the card lists
 SMALLER = "smaller than wanted"  # the reason that --enlarge answers
 FEWEST_TO_JUDGE = 64  # reference pictures that a distance needs
 
@@ -243,17 +243,18 @@ def run_import(
     card.
     """
     options.checked()
+    known = {"kind": reader.kind, **(about or {})}
     if to.exists():
-        return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
+        return _done_already(to, options, known, say)
     partial = to.with_name(to.name + ".partial")
     with alone(partial, BEGUN):
         if to.exists():  # another process has finished it since we looked
             remove(partial)
-            return _done_already(to, reader, options, {"kind": reader.kind, **(about or {})}, say)
+            return _done_already(to, options, known, say)
         try:
-            Import(reader, partial, options, {"kind": reader.kind, **(about or {})}, say).run()
+            Import(reader, partial, options, known, say).run()
             with explained("finish", to, hint="make room and start the same command again"):
-                complete(partial, options, {"kind": reader.kind, **(about or {})})
+                complete(partial, options, known)
                 name_folder(partial, to)
         except OtherSettings:
             raise
@@ -263,50 +264,33 @@ def run_import(
     return _tidied(to)
 
 
-def _done_already(
-    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
-) -> dict[str, Any]:
-    """Where a store stands: the very import that is asked for is finished, tidied up if it was
-    killed at that; any other is refused."""
+def _done_already(to: Path, options: Options, about: Mapping[str, Any], say: Say) -> dict[str, Any]:
+    """Tidy up a store that was made with the settings that are asked for, if its import was killed
+    at that. Refuse any other."""
     if not (to / ABOUT).is_file():
         raise BadInput(f"{to} exists", "choose a new folder: nothing is overwritten")
-    other = _difference(to, reader, options, about, say)
+    other = _other_settings(read_about(to), options, about)
     if other:
         raise BadInput(
-            f"{to} holds an imported data set already, with {other}",
+            f"{to} holds an imported data set already, with another {' and '.join(other)}",
             "nothing is overwritten: choose another folder",
         )
     require_whole(to, f"remove {to} and import the pictures again")
     say(
-        f"{to} was imported already, from the same samples with the same settings: nothing was"
-        " written"
+        f"{to} was imported already, with the same settings: nothing was written, and the source"
+        " was not read again (for other pictures choose another folder)"
     )
     return _tidied(to)
 
 
-def _difference(
-    to: Path, reader: Reader, options: Options, about: Mapping[str, Any], say: Say
-) -> str:
-    """How what is asked for differs from what a store was made of; empty: in nothing."""
-    written = read_about(to)
+def _other_settings(
+    written: Mapping[str, Any], options: Options, about: Mapping[str, Any]
+) -> list[str]:
+    """Name the settings that a store was not made with."""
     former = {name: value for name, value in written.get("options", {}).items() if name != "bad"}
-    wanted = json.loads(json.dumps({**options.decides(), **about}))
     former |= {name: written.get(name) for name in about}
-    if changed := sorted(
-        name for name in {*former, *wanted} if former.get(name) != wanted.get(name)
-    ):
-        return "another " + " and ".join(changed)
-    if not (to / GIVEN).is_file():
-        return "no record of the samples that it was made of"
-    say(f"{to} is there: its samples are compared with those of the source")
-    made_of, stream = (
-        read_sealed(to / GIVEN, "import the pictures into another folder", SEAL, kind=Damaged),
-        iter(reader),
-    )
-    same = made_of["content"] == written["content"] and all(
-        is_next(stream, *part) for part in made_of["parts"]
-    )
-    return "" if same and next(stream, None) is None else "other samples"
+    wanted = json.loads(json.dumps({**options.decides(), **about}))
+    return sorted(name for name in {*former, *wanted} if former.get(name) != wanted.get(name))
 
 
 def _tidied(to: Path) -> dict[str, Any]:
@@ -401,15 +385,12 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     shards: list[dict[str, Any]] = []
     # of each kept sample: its group as a number, the split it asks for
     keys, asked = list[int](), list[str]()
-    # of each part: how many samples were read for it, and their hash
-    made_of = list[tuple[int, str]]()
-    ends = {"captions": 0, "names": 0}
+    ends = dict[str, int]()
     with ExitStack() as stack:
         writers = {
             name: stack.enter_context(atomic_file(partial / name)) for name in (*TABLES, LINES)
         }
         for part in parts(partial):
-            made_of.append((len(part.lines), part.head["input"]))
             if part.head["shard"] is not None:
                 shards.append(part.head["shard"])
             for line in part.lines:
@@ -447,15 +428,8 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
     rows = np.memmap(partial / "samples.bin", dtype=ROW, mode="r+")
     rows["split"] = splits
     rows.flush()
-    written = ledger.plain()
-    wrong = faults(written, len(rows))
-    if wrong:
-        raise RunFailed(wrong[0], "this should not happen: please report it")
-    write_atomic(partial / LEDGER, json.dumps(written, indent=1))
-    tables = {
-        name: {"bytes": (partial / name).stat().st_size, "sha256": sha256_file(partial / name)}
-        for name in TABLES
-    }
+    written = ledger.write(partial, len(rows))
+    tables = stated_tables(partial)
     body = {
         "format": FORMAT,
         "size": options.size,
@@ -464,7 +438,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         "count": len(rows),
         "captions": dict(sorted(named.items())),
         "options": options.stated(),
-        "splits": {name: int((splits == n).sum()) for n, name in enumerate(SPLITS)},
+        "splits": stated_splits(splits),
         "content": content_of(rows, texts_hash(tables), shapes),
         "tables": tables,
         "shards": shards,
@@ -472,13 +446,7 @@ def complete(partial: Path, options: Options, about: dict[str, Any]) -> None:
         **_several_languages(tongues, mixed),
         **about,
     }
-    card = _card(about, body, written, rows, words)
-    write_atomic(partial / CARD, json.dumps(card, indent=1))
-    samples = {"content": body["content"], "parts": made_of}
-    write_atomic(partial / GIVEN, json.dumps(sealed(samples, SEAL), indent=1))
-    write_atomic(
-        partial / ABOUT, json.dumps(sealed({**body, "card": sha256_json(card)}, SEAL), indent=1)
-    )
+    seal_store(partial, body, _card(about, body, written, rows, words))
 
 
 def _several_languages(tongues: Counter[str], mixed: list[str]) -> dict[str, Any]:
@@ -519,18 +487,7 @@ def _append(
     row["changes"] = sum(1 << CHANGES.index(change) for change in line["changes"])
     row["sha"] = np.frombuffer(bytes.fromhex(line["sha"]), np.uint8)
     writers["samples.bin"].write(row.tobytes())
-    for name, end, text in (
-        (
-            "captions",
-            "caption_ends",
-            json.dumps(line["captions"], sort_keys=True, ensure_ascii=False),
-        ),
-        ("names", "name_ends", line["name"]),
-    ):
-        data = text.encode("utf-8", errors="surrogateescape")
-        ends[name] += len(data)
-        writers[f"{name}.bin"].write(data)
-        writers[f"{end}.bin"].write(np.int64(ends[name]).astype("<i8").tobytes())
+    append_texts(writers, ends, line["captions"], line["name"])
 
 
 def _group(line: dict[str, Any]) -> int:
@@ -593,11 +550,7 @@ def _card(
             "most": int(sides.max()),
         },
         "distinct_pictures": int(len(np.unique(rows["sha"].view("V32")))),
-        "words": {
-            "total": words.total(),
-            "distinct": len(words),
-            "common": dict(words.most_common(COMMON)),
-        },
+        "words": stated_words(words),
         "bytes": sum(shard["bytes"] for shard in body["shards"]),
         "shards": len(body["shards"]),
         "ledger": ledger,

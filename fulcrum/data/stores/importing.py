@@ -28,6 +28,7 @@ from fulcrum.data.readers.pictures import (
 from fulcrum.data.readers.reader import Given, Reader
 from fulcrum.data.stores.picture_store import (
     FORMAT,
+    LEDGER,
     SHARDS,
     Prepared,
     ShardWriter,
@@ -40,7 +41,7 @@ from fulcrum.files.lock import locked
 from fulcrum.files.paths import explained
 from fulcrum.files.prefetch import prefetched
 from fulcrum.files.sealed import read_json
-from fulcrum.spec.errors import BadInput, shown
+from fulcrum.spec.errors import BadInput, RunFailed, shown
 from fulcrum.spec.progress import Tally
 from fulcrum.spec.run import cores
 
@@ -89,6 +90,14 @@ class Ledger:
         self.book("kept", "", (), bucket)
         self.before = self.before or Counter()
         self.before.update(changes)
+
+    def write(self, folder: Path, kept: int) -> dict[str, Any]:
+        """Write the sums, which must come out for so many samples, and return them."""
+        sums = self.plain()
+        if wrong := faults(sums, kept):
+            raise RunFailed(wrong[0], "this should not happen: please report it")
+        write_atomic(folder / LEDGER, json.dumps(sums, indent=1))
+        return sums
 
     def plain(self) -> dict[str, Any]:
         kept = self.outcomes["kept"]

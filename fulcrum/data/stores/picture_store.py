@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -20,13 +21,15 @@ from fulcrum.files.paths import Damaged, at_home, explained, refusal
 from fulcrum.files.remote import RemoteCache, file_system, is_remote, user_cache, without_secrets
 from fulcrum.files.sealed import (
     SEAL,
-    parse_line,
+    read_block,
     read_json,
     read_sealed,
+    sealed,
     sha256_bytes,
     sha256_file,
     sha256_json,
     sha256_text,
+    write_block,
 )
 from fulcrum.spec.errors import BadInput, RunFailed
 
@@ -130,8 +133,6 @@ def _whole(folder: Path, tables: dict[str, Any]) -> bool:
 #     ledger.json    what became of every sample that was given; ledger.jsonl names those that were
 #                    not kept as they were
 #     card.json      the data card
-#     given.json     hashes of the samples that an import read: the same import again is known by
-#                    them; sealed
 #
 # The content hash covers pictures, captions, shapes and splits in their order, not where or in
 # which shards they lie.
@@ -145,7 +146,6 @@ ABOUT, SHARDS, LEDGER, LINES, CARD = (
     "ledger.jsonl",
     "card.json",
 )
-GIVEN = "given.json"
 SPLITS = ("train", "validation", "reference")
 ROW = np.dtype(
     [
@@ -162,8 +162,53 @@ ROW = np.dtype(
 )
 TABLES = ("samples.bin", "captions.bin", "caption_ends.bin", "names.bin", "name_ends.bin")
 OPEN, FAR = 64, 2  # shards held open at a time; of fetched ones few, for open ones keep their room
+COMMON = 20  # words that the card lists
 # fields of store.json
 NEEDED = ("size", "buckets", "count", "captions", "splits", "content", "tables", "shards")
+
+
+def append_texts(
+    writers: Mapping[str, IO[bytes]], ends: dict[str, int], captions: Any, name: str
+) -> None:
+    """Append the captions and the name of a sample to their tables; `ends` are the lengths so
+    far."""
+    texts = {
+        "caption": json.dumps(captions, sort_keys=True, ensure_ascii=False),
+        "name": name,
+    }
+    for kind, text in texts.items():
+        data = text.encode("utf-8", errors="surrogateescape")
+        ends[kind] = ends.get(kind, 0) + len(data)
+        writers[f"{kind}s.bin"].write(data)
+        writers[f"{kind}_ends.bin"].write(np.int64(ends[kind]).astype("<i8").tobytes())
+
+
+def stated_tables(folder: Path) -> dict[str, Any]:
+    """Size and checksum of every table, as store.json holds them."""
+    return {
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)}
+        for name in TABLES
+    }
+
+
+def stated_splits(splits: NDArray[np.uint8]) -> dict[str, int]:
+    return {name: int((splits == number).sum()) for number, name in enumerate(SPLITS)}
+
+
+def stated_words(words: Counter[str]) -> dict[str, Any]:
+    """What the card says of the words of all captions."""
+    return {
+        "total": words.total(),
+        "distinct": len(words),
+        "common": dict(words.most_common(COMMON)),
+    }
+
+
+def seal_store(folder: Path, body: dict[str, Any], card: dict[str, Any]) -> None:
+    """Write the card and store.json: the last, and what makes a folder a store."""
+    write_atomic(folder / CARD, json.dumps(card, indent=1))
+    about = sealed({**body, "card": sha256_json(card)}, SEAL)
+    write_atomic(folder / ABOUT, json.dumps(about, indent=1))
 
 
 def texts_hash(tables: dict[str, Any]) -> str:
@@ -470,16 +515,8 @@ class ShardWriter:
             }
             self.path.rename(self.path.with_name(shard["name"]))
         self.close()
-        body = "".join(json.dumps(line) + "\n" for line in self.lines).encode()
-        head = {
-            "shard": shard,
-            "input": self.input.hexdigest(),
-            "lines": len(self.lines),
-            "sha256": sha256_bytes(body),
-        }
-        write_atomic(
-            self.partial / f"part-{self.number:05d}.jsonl", json.dumps(head).encode() + b"\n" + body
-        )
+        head = {"shard": shard, "input": self.input.hexdigest()}
+        write_block(self.partial / f"part-{self.number:05d}.jsonl", head, self.lines)
 
 
 def compared_facts(given: Given) -> bytes:
@@ -496,13 +533,12 @@ def parts(partial: Path) -> Iterator[Part]:
         path = partial / f"part-{number:05d}.jsonl"
         if not path.exists():
             return
-        first, _, body = path.read_bytes().partition(b"\n")
-        head = parse_line(first).value or {}
-        if sha256_bytes(body) != head.get("sha256"):
+        block = read_block(path)
+        if block is None:
             raise Damaged(
                 f"{path} was changed after it was written", f"remove {partial} and import anew"
             )
-        yield Part(head, [json.loads(line) for line in body.splitlines()])
+        yield Part(*block)
 
 
 def _suffix(data: bytes) -> str:

@@ -208,7 +208,7 @@ def _star(u: Plane, v: Plane) -> Plane:
     return outside
 
 
-# In the order of vocabulary.SHAPES; each is roughly as heavy to the eye as the circle of the same
+# In the order of SHAPES; each is roughly as heavy to the eye as the circle of the same
 # radius.
 DISTANCE: tuple[Callable[[Plane, Plane], Plane], ...] = (
     _circle,
@@ -252,7 +252,7 @@ def _checkered(u: Plane, v: Plane, pixel: Plane) -> Plane:
     return a + b - _F(2.0) * a * b
 
 
-# In the order of vocabulary.TEXTURES after "plain": share of the second tone in each pixel.
+# In the order of TEXTURES after "plain": share of the second tone in each pixel.
 TEXTURE: tuple[Callable[[Plane, Plane, Plane], Plane], ...] = (_striped, _dotted, _checkered)
 
 
@@ -348,7 +348,7 @@ _EMPTY = len(PLACES) * len(SHAPES) * len(COLOURS) * len(TEXTURES) * len(SIZES)
 
 @dataclass(frozen=True)
 class Scenes:
-    """B scenes as a struct of arrays. The words behind the integers are in vocabulary.py."""
+    """B scenes as a struct of arrays. The integers index the words above."""
 
     split: str
     index: Ints  # (B,)   number of the scene within its split

@@ -51,7 +51,7 @@ def lite0(where: str = "") -> Extractor:
     resize = f"antialiased bicubic to {SIDE} px, squeezed to a square"
     return Extractor(
         "lite0",
-        digest_of("lite0", file_hash(path, fresh=True), resize),
+        digest_of("lite0", file_hash(path), resize),
         resize,
         "float [-1, 1]",
         LITE_WIDTH,
@@ -67,7 +67,7 @@ def vgg(where: str = "") -> Extractor:
     network = load_vgg(path)
     return Extractor(
         "vgg",
-        digest_of("vgg", file_hash(path, fresh=True), "five unit maps, mean over space"),
+        digest_of("vgg", file_hash(path), "five unit maps, mean over space"),
         "none: the pictures' own size",
         "float [-1, 1], then LPIPS's colours",
         VGG_WIDTH,
@@ -127,7 +127,7 @@ def load_clip(where: str) -> Extractor:
         return 100.0 * torch.cosine_similarity(seen, words).clamp_min(0.0)
 
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
-    content = digest_of("clip", content_hash(folder, words, fresh=True), resize, colours)
+    content = digest_of("clip", content_hash(folder, words), resize, colours)
     return Extractor(
         "clip",
         content,
@@ -165,7 +165,7 @@ def load_dino(where: str) -> Extractor:
     resize = f"antialiased bicubic to {side} px, squeezed to a square"
     return Extractor(
         "dino",
-        digest_of("dino", content_hash(folder, fresh=True), resize, colours),
+        digest_of("dino", content_hash(folder), resize, colours),
         resize,
         "[0, 1], then ImageNet's colours",
         int(network.config.hidden_size),

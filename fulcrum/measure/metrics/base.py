@@ -124,7 +124,7 @@ class Distance(ABC):
     estimator: str  # what is computed, in words: part of the card
     interval: str = JACKKNIFE
     minimum: int = MINIMUM  # pictures, on either side
-    #: what it declares about each fault of probe_expectations.py; what is not named is not promised
+    #: what it declares about each fault of the probe; what is not named is not promised
     sees: Sees = {}
     code: str = MEASURE_VERSION  # of the computation; a user's file adds its own hash
     referenced: bool = True  # whether the value depends on reference pictures

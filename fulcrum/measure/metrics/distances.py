@@ -108,7 +108,7 @@ class PolynomialKernel:
 
 # --------------------------------------------------------------------------------------------------
 # Squared maximum mean discrepancy, blockwise: unbiased, and in the published form; with any kernel
-# of `kernel.py`.
+# above.
 #
 # Sums are kept per group of rows, so that one pass gives the value and every delete-a-group
 # replicate of the jackknife. Memory is a block of pairs, never all of them. Products are taken in

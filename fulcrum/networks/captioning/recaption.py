@@ -28,7 +28,7 @@ from fulcrum.data.stores.picture_store import PictureStore, local_folder
 from fulcrum.files.atomic import atomic_file, rename_folder, write_atomic
 from fulcrum.files.folders import BeginMark, require_begun
 from fulcrum.files.prefetch import prefetched
-from fulcrum.files.sealed import parse_line, read_json, sha256_bytes, sha256_json
+from fulcrum.files.sealed import read_block, read_json, sha256_json, write_block
 from fulcrum.networks.captioning.captioners import (
     Captioner,
     CaptionPrompt,
@@ -82,22 +82,17 @@ class Blocks:
     def read(self, number: int) -> list[dict[str, Any]] | None:
         """The lines of a block that is done; None: it is not, or it is not as it was written."""
         try:
-            first, _, body = self.path(number).read_bytes().partition(b"\n")
+            block = read_block(self.path(number))
         except OSError:
             return None
-        head = parse_line(first).value or {}
-        if head.get("sha256") != sha256_bytes(body):
-            return None
-        return [json.loads(line) for line in body.splitlines()]
+        return block[1] if block else None
 
     def missing(self, number: int = 0, of: int = 1) -> list[int]:
         """Blocks that are not there, of every `of`-th from this one on."""
         return [block for block in range(number, len(self), of) if self.read(block) is None]
 
     def write(self, number: int, lines: list[dict[str, Any]]) -> None:
-        body = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        head = json.dumps({"block": number, "lines": len(lines), "sha256": sha256_bytes(body)})
-        write_atomic(self.path(number), head.encode() + b"\n" + body)
+        write_block(self.path(number), {"block": number}, lines)
 
 
 class Asking:
@@ -177,7 +172,7 @@ class Asking:
         captioned = [
             (n, name, texts[0])
             for n, line in enumerate(lines)
-            for name, texts in self._old(line["row"])
+            for name, texts in self.blocks.store.captions(line["row"]).items()
         ]
         fits = (
             score([pictures[n] for n, _, _ in captioned], [text for _, _, text in captioned])
@@ -186,9 +181,6 @@ class Asking:
         )
         for (n, name, _), one in zip(captioned, fits, strict=True):
             lines[n].setdefault("before", {})[name] = one
-
-    def _old(self, row: int) -> list[tuple[str, list[str]]]:
-        return list(self.blocks.store.captions(row).items())
 
 
 # --------------------------------------------------------------------------------------------------
@@ -521,17 +513,6 @@ class Recaption:
             "caption_statistics": judging.statistics(),
             "quarantined_answers": dict(sorted(judging.found.items())),
         }
-
-
-def recaption(
-    wish: Wish,
-    say: Say,
-    open_it: Callable[[], Captioner] | None = None,
-    open_score: OpenScore = open_world_scorer,
-) -> Written:
-    """All of it, in this process."""
-    go = Recaption(wish, say, open_score)
-    return go.finished(lambda: go.ask(open_it=open_it))
 
 
 def _now() -> str:

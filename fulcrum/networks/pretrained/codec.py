@@ -139,7 +139,7 @@ def load_codec(path: str, stride: int, channels: int, network: str = "") -> Pret
             name,
             stride,
             channels,
-            {"files": content_hash(folder, fresh=True)},
+            {"files": content_hash(folder)},
         )
         .eval()
         .requires_grad_(False)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fulcrum.files.noted_hashes import file_hash, freshly_read
+from fulcrum.files.noted_hashes import file_hash
 from fulcrum.files.paths import at_home
 from fulcrum.files.sealed import read_json, sha256_json
 from fulcrum.spec.errors import BadInput, install, install_extra, nearest, shown
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 #                                that holds vae/
 # org/name                       the hub's local cache only
 # hub:org/name[/part][@revision] the hub's local cache, then the hub
-# pip:package                    an installed package that is known to carry a network: see
-#                                registry.py
+# pip:package                    an installed package that is known to carry a network: PACKAGES
 
 
 CONFIG = "config.json"
@@ -216,14 +215,14 @@ def tokenizer_of(folder: Path) -> Path:
     )
 
 
-def content_hash(folder: Path, others: tuple[Path, ...] = (), fresh: bool = False) -> str:
+def content_hash(folder: Path, others: tuple[Path, ...] = ()) -> str:
     """Config and weights (and other files), whatever the folder is called and wherever it lies."""
     files = [
         ("config", folder / CONFIG),
         *((path.name, path) for path in weight_files(folder)),
         *((f"beside:{path.name}", path) for path in others),
     ]
-    return sha256_json([[name, file_hash(path, fresh)] for name, path in sorted(files)])
+    return sha256_json([[name, file_hash(path)] for name, path in sorted(files)])
 
 
 def tokenizer_files(folder: Path) -> tuple[Path, ...]:
@@ -332,11 +331,10 @@ def installed(name: str) -> Path:
 
 
 def check(path: Path, pinned: str, name: str) -> None:
-    """Refuse a file that is not the one that was looked at: by its bytes of now, for no note knows
-    of a bit that turned."""
+    """Refuse a file that is not the one that was looked at."""
     if not path.is_file():
         raise BadInput(f"the package {name} lacks {path.name}; looked at {path}", ask_for(name))
-    if (content := freshly_read(path)) != pinned:
+    if (content := file_hash(path)) != pinned:
         raise BadInput(
             f"{path} is not the file that is known: sha256 {content[:16]}..., pinned"
             f" {pinned[:16]}...",

@@ -89,7 +89,7 @@ def load_teacher(path: str, width: int, patch: int) -> PretrainedTeacher:
     named = (config_of(folder).get("architectures") or [facts.network])[0]
     network = read("transformers", facts.network, folder, half=named != facts.network)
     teacher = PretrainedTeacher(
-        network, facts, patch, _colours(folder, facts), {"files": content_hash(folder, fresh=True)}
+        network, facts, patch, _colours(folder, facts), {"files": content_hash(folder)}
     )
     teacher.eval().requires_grad_(False)
     teacher.card = _card(teacher, folder)

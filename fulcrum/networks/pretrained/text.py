@@ -161,7 +161,7 @@ def load_text(path: str, width: int, max_tokens: int) -> PretrainedText:
         facts.network,
         width,
         longest,
-        {"files": content_hash(folder, tokenizer_files(folder), fresh=True)},
+        {"files": content_hash(folder, tokenizer_files(folder))},
     ).eval()
     text.card = _card(text, folder)
     forget_prompts(text)  # a small limit cuts the self-check's prompts too

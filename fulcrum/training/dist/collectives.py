@@ -6,13 +6,14 @@ import hashlib
 import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,11 +21,53 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.files.folders import Mark, leave_mark, unseen
-from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.ranks import Ranks, is_sharded
+from fulcrum.spec.errors import BadInput, FulcrumError
+from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+
+# --------------------------------------------------------------------------------------------------
+# Tensors of which each process holds a part.
+
+
+def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Is it a DTensor? Known by its `placements`: importing the class costs a second that one
+    process can save."""
+    return hasattr(tensor, "placements")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
+    part."""
+    part = tensor.detach()
+    return part.to_local() if is_sharded(part) else part
+
+
+def gradient(parameter: Tensor) -> Tensor | None:
+    """The local part of a parameter's gradient."""
+    return None if parameter.grad is None else local(parameter.grad)
+
+
+def first_row(name: str, tensor: Tensor) -> int:
+    """Index, in the whole tensor, of the first row that lives on this rank."""
+    if not is_sharded(tensor):
+        return 0
+    if not is_row_shard(tensor):
+        raise ValueError(
+            f"tensor {name!r} must be sharded by rows (FSDP2's default), found {tensor.placements}"
+        )
+    sharing = shard_group(tensor)
+    share = -(-tensor.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
+    return min(sharing.rank * share, tensor.shape[0])
+
+
+def first_element(name: str, parameter: Tensor) -> int:
+    """Index, in the whole parameter, of the first element that lives on this rank."""
+    row = first_row(name, parameter)
+    return row * (parameter.numel() // parameter.shape[0]) if row else 0
 
 
 # --------------------------------------------------------------------------------------------------
@@ -112,7 +155,7 @@ def copies(tensor: Tensor) -> int:
     it is whole."""
     if not is_sharded(tensor):
         return dist.get_world_size() if dist.is_initialized() else 1
-    mesh: DeviceMesh = tensor.device_mesh  # type: ignore[attr-defined]
+    mesh: DeviceMesh = tensor.device_mesh
     return mesh.size() // mesh.size(mesh.ndim - 1)
 
 
@@ -120,7 +163,7 @@ def copies(tensor: Tensor) -> int:
 # Numbers that all ranks agree on: gradient norm, means, sums, whole tensors.
 
 
-Word = TypeVar("Word", str, None, str | None, bool, int)
+Word = TypeVar("Word")
 
 
 @torch.no_grad()
@@ -140,7 +183,7 @@ def clip(parameters: Iterable[Parameter], max_norm: float) -> Tensor:
         raise ValueError(
             "clip found no gradient at all; call it after backward() and before zero_grad()"
         )
-    sharded = [g.to_local() for g in gradients if is_sharded(g)]  # type: ignore[attr-defined]
+    sharded = [g.to_local() for g in gradients if is_sharded(g)]
     plain = [g for g in gradients if not is_sharded(g)]
     square = _square(sharded, gradients[0].device)
     if sharded:  # replicas hold the same
@@ -201,7 +244,7 @@ def average_gradients(parameters: Iterable[Parameter], ranks: Ranks) -> None:
 @torch.no_grad()
 def all_finite(parameters: Iterable[Parameter], ranks: Ranks) -> bool:
     """Whether every weight of every rank is a number."""
-    here = (p.to_local() if is_sharded(p) else p for p in parameters)  # type: ignore[attr-defined]
+    here = (p.to_local() if is_sharded(p) else p for p in parameters)
     return not ranks.any(any(not bool(p.isfinite().all()) for p in here))
 
 
@@ -215,20 +258,42 @@ def largest(values: Sequence[float], ranks: Ranks) -> list[float]:
     return most
 
 
-def of_first(value: Word, ranks: Ranks) -> Word:
-    """What the first rank says, on every rank."""
+def of_first(value: Word, ranks: Ranks, group: dist.ProcessGroup | None = None) -> Word:
+    """What the first rank says, on every rank. `group` sends it, by default that of all."""
     values = [value]
     if ranks.size > 1:
-        dist.broadcast_object_list(values)
+        dist.broadcast_object_list(values, group=group)
     return values[0]
 
 
-def of_all(value: Word, ranks: Ranks) -> list[Word]:
-    """What every rank says, in their order, on every rank."""
+def of_all(value: Word, ranks: Ranks, group: dist.ProcessGroup | None = None) -> list[Word]:
+    """What every rank says, in their order, on every rank. `group` sends it, by default that of
+    all."""
     values = [value] * ranks.size
     if ranks.size > 1:
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=group)
     return values
+
+
+@contextmanager
+def fail_together(
+    ranks: Ranks, kind: type[Exception], group: dist.ProcessGroup | None = None
+) -> Iterator[None]:
+    """If the block fails on one rank, raise `kind` on every rank, with the rank and its reason.
+    Alone, its error is raised as it is."""
+    failure: BaseException | None = None
+    reason: str | None = None
+    try:
+        yield
+    except BaseException as error:
+        if ranks.size == 1:
+            raise
+        failure = error
+        words = error.message if isinstance(error, FulcrumError) else str(error)
+        reason = f"rank {ranks.rank}: {words or type(error).__name__}"
+    reasons = [one for one in of_all(reason, ranks, group) if one]
+    if reasons:
+        raise kind(reasons[0]) from failure
 
 
 @torch.no_grad()

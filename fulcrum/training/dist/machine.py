@@ -76,25 +76,6 @@ def at_hand(device: Device) -> Device:
     return device if device != "cuda" or torch.cuda.is_available() else "cpu"
 
 
-class ReadLater:
-    """Numbers of a device, sent to the host at once and read when they have come: nobody waits for
-    what was asked of the device after them."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self.numbers, self.sent = numbers, None
-        if numbers.is_cuda:
-            self.numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self.numbers.copy_(numbers, non_blocking=True)
-            self.sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self.sent.record()
-
-    def read(self) -> list[float]:
-        if self.sent is not None:
-            self.sent.synchronize()
-        read: list[float] = self.numbers.cpu().tolist()
-        return read
-
-
 def wait_for(device: str) -> None:
     """Until the device has done what it was asked: a clock that is read before tells how long the
     asking took."""
@@ -243,10 +224,8 @@ def machine_facts(system: System) -> dict[str, Any]:
     }
 
 
-def machine_words(cell: Mapping[str, Any]) -> str:
-    """The machine of a cell that is finished or has failed, in one line; empty where its files do
-    not say."""
-    facts = cell.get(MACHINE)
+def machine_words(facts: Mapping[str, Any]) -> str:
+    """The machine of a cell in one line, from its facts; empty where there are none."""
     if not facts:
         return ""
     threads, processes = facts["threads"], facts["processes"]
@@ -270,20 +249,6 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for name in now
         if name in before and before[name] != now[name]
     ]
-
-
-def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Did two cells run on unlike machines? A cell that does not say where it ran is not held
-    against another.
-
-    Fulcrum's own version does not count: what changes numbers there changes a cell's key or the
-    name of its files.
-    """
-    sides = [
-        {name: fact for name, fact in cell.get(MACHINE, {}).items() if name != "fulcrum"}
-        for cell in (one, other)
-    ]
-    return all(sides) and sides[0] != sides[1]
 
 
 @cache

@@ -823,12 +823,6 @@ class Ranks:
 ALONE = Ranks()  # the only process there is
 
 
-def is_sharded(tensor: torch.Tensor) -> bool:
-    """A DTensor, known by its `placements`: importing the class costs a second that one process can
-    save."""
-    return hasattr(tensor, "placements")
-
-
 def is_loss(error: BaseException | None) -> bool:
     """Does this error tell of another process that is gone?"""
     return isinstance(error, dist.DistError) or (

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fulcrum.spec.run import Products, System
-from fulcrum.training.dist.collectives import device_mesh
-from fulcrum.training.dist.ranks import Ranks, is_sharded
+from fulcrum.training.dist.collectives import device_mesh, is_sharded
+from fulcrum.training.dist.ranks import Ranks
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -221,7 +221,7 @@ def prepare(
     `recompute` and `compile` change the model's blocks when called (e.g. `lambda:
     compile_blocks(backbone)`). Matrices are sharded over `mesh` (none: all ranks share one model),
     those of blocks gathered in `gather`. Vectors stay whole and in fp32 on every rank: they are
-    few, and their gradients are averaged by `reduce.average_gradients`.
+    few, and their gradients are averaged by `collectives.average_gradients`.
     """
     real = [name for name, p in root.named_parameters() if not p.is_meta]
     if real:

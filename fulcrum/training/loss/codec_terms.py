@@ -12,7 +12,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from fulcrum.training.loss.terms import Coded, View
-from fulcrum.training.model.layers import Linear, Role, patchify
+from fulcrum.training.model.parameters import Role
+from fulcrum.training.model.transformer import Linear, patchify
 
 
 def coded_of(view: View) -> Coded:

@@ -11,6 +11,7 @@ from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import mean_over_images, phases
 
 if TYPE_CHECKING:
+    from fulcrum.training.build import Context
     from fulcrum.training.loss.terms import Term
 
 
@@ -128,7 +129,7 @@ class PerceptualFeatures(Perceptual):
             config["coarse"]
         ) * int(config["width"])
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.perceptual import FeatureTerm
 
         return FeatureTerm(self.network(), ctx.system.device)
@@ -141,7 +142,7 @@ class LPIPS(Perceptual):
     name: str = "lpips"
     weight: Factor = 0.1
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.perceptual import StageTerm
 
         return StageTerm(self.network(), ctx.system.device)
@@ -198,7 +199,7 @@ class VGGLPIPS(PictureTerm):
             before, channels = side, outputs
         return total + channels * before**2
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.networks.pretrained.vision import load_vgg
         from fulcrum.training.loss.perceptual import VGGTerm
 
@@ -206,7 +207,7 @@ class VGGLPIPS(PictureTerm):
 
 
 # --------------------------------------------------------------------------------------------------
-# Records of the loss terms; those that look through a network stand in `perceptual_fillers.py`.
+# Records of the other loss terms.
 
 
 class FlowMatching(slots.TermFiller):
@@ -214,7 +215,7 @@ class FlowMatching(slots.TermFiller):
     name: str = "flow_matching"
     weight: Annotated[float, Within("[0, 1000]")] = 1.0  # zero: off, for a stage
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.terms import FlowMatchingTerm
 
         return FlowMatchingTerm(ctx.run.flow.weight.build(ctx))
@@ -229,7 +230,7 @@ class Contrastive(slots.TermFiller):
     #: rows that are compared with each other; a part of the run, not of the machine
     chunk: Count = 8
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.terms import ContrastiveTerm
 
         return ContrastiveTerm(self.chunk, ctx.run.flow.weight.build(ctx))
@@ -371,7 +372,7 @@ class Alignment(slots.TermFiller):
             )
         return teacher.width
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.terms import AlignmentTerm, ConvProjector, MLPProjector
 
         runs = [phase.run for phase in phases(ctx.run) if self in phase.run.terms]
@@ -400,7 +401,7 @@ class CodecReconstruction(slots.TermFiller):
     absolute: Share = 0.1
     kl: Share = 3e-4
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.codec_terms import ReconstructionTerm
 
         return ReconstructionTerm(self.squared, self.absolute, self.kl)
@@ -421,7 +422,7 @@ class CodecPerceptual(Perceptual):
             else "it looks at what a codec decodes that is trained, and this one is not"
         )
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.perceptual import DecodedStageTerm
 
         return DecodedStageTerm(self.network(), ctx.system.device)
@@ -469,7 +470,7 @@ class CodecAlignment(slots.TermFiller):
             * (into + hidden + out)
         )
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.codec_terms import LatentAlignmentTerm
 
         _, hidden, out = self.widths(ctx.run)
@@ -527,7 +528,7 @@ class EndToEndAlignment(slots.TermFiller):
             + alignment.flops(run) * INPUT_ONLY / TRAINING
         )
 
-    def build(self, ctx: Any) -> "Term":
+    def build(self, ctx: "Context") -> "Term":
         from fulcrum.training.loss.codec_terms import EndToEndAlignmentTerm
 
         alignment = self.alignment(ctx.run)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fulcrum.training.model.layers import Linear, Role, Tokens, fan_in, gather_rows
+from fulcrum.training.model.parameters import Role, fan_in
+from fulcrum.training.model.transformer import Linear, Tokens, gather_rows
 
 # --------------------------------------------------------------------------------------------------
 # What a term of the loss sees, and how terms are added up.
@@ -62,6 +63,14 @@ class Losses(NamedTuple):
     total: Tensor  # () what is minimised
     parts: dict[str, Tensor]  # name -> () mean over the batch, before weighting
     moments: Tensor | None = None  # (2, C) of the latents of a codec that is trained
+
+    def detached(self, share: float) -> "Losses":
+        """The losses of one part of a batch, scaled by its share of the rows, without history."""
+        return Losses(
+            self.total.detach() * share,
+            {name: value * share for name, value in self.parts.items()},
+            None if self.moments is None else self.moments * share,
+        )
 
     def plus(self, other: "Losses") -> "Losses":
         """The sum of two parts of one batch, each scaled by its share of the rows."""

@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.model.layers import ZERO, Cast, Linear, Role, fan_in, words
-from fulcrum.training.model.transformer import Backbone
+from fulcrum.training.model.parameters import ZERO, Role, fan_in, words
+from fulcrum.training.model.transformer import Backbone, Cast, Linear
 
 BESIDE = ".beside."  # between a layer's name and that of a tensor beside it
 # words of a weight, its block, the depth
@@ -39,9 +38,8 @@ class Adapter(nn.Module):
         self.parameter_starts = {"down": fan_in(inputs), "up": ZERO}
 
     def forward(self, x: Tensor) -> Tensor:  # (..., D) -> (..., E)
-        cast = self.cast
-        low = cast(F.linear(cast(x), cast(self.down)))  # (..., r)
-        return cast(F.linear(low, cast(self.up))) * self.scale
+        low = self.cast.linear(x, self.down)  # (..., r)
+        return self.cast.linear(low, self.up) * self.scale
 
 
 def freeze(backbone: Backbone, learns: Learns) -> None:

@@ -1,22 +1,28 @@
 """A backbone prepared for drawing on a CPU: what depends only on time and position is computed
 once."""
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fulcrum.training.model.layers import ALL_FP32, EXACT, patchify, rotary_table, unpatchify
 from fulcrum.training.model.transformer import (
+    ALL_FP32,
+    EXACT,
     GELU_CUBIC,
     GELU_LINEAR,
+    SINUSOIDS,
+    TIME_FACTOR,
     Attention,
     Backbone,
     Block,
-    BlockRunner,
     ReadText,
     attend,
+    patchify,
+    rotary_table,
+    sinusoids,
+    unpatchify,
 )
 
 # --------------------------------------------------------------------------------------------------
@@ -49,26 +55,28 @@ class Changes(NamedTuple):
     norms: Tensor  # (2, 1, d): gains of queries and keys, times sqrt(d)
 
 
-class FrozenRunner(BlockRunner):
-    """How the blocks of a backbone are called where nothing needs a gradient."""
+def freeze_blocks(backbone: Backbone) -> None:
+    """Run the blocks of a backbone that needs no gradient in this way, in place."""
+    for block in backbone.blocks:
+        if exact(block):
+            block.runner = run_block
 
-    def __call__(
-        self,
-        block: nn.Module,
-        h: Tensor,
-        active: Tensor,
-        table: Tensor,
-        text: Tensor,
-        place: Tensor | None,
-        bias: Tensor | None,
-    ) -> Tensor:
-        plain = cast(Block, block)
-        if not exact(plain):
-            return plain(h, active, table, text, place, bias)  # type: ignore[no-any-return]
-        kv = plain.read(text, place, len(h), bias) if text.dim() == 2 else text
-        return run_frozen(
-            plain, h, changes_of(plain, active), turn_of(table), kv, padded(bias, h.shape[1])
-        )
+
+def run_block(
+    block: Block,
+    h: Tensor,
+    active: Tensor,
+    table: Tensor,
+    text: Tensor,
+    place: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """Compute `Block.forward` with the operations below."""
+    if text.dim() == 2:
+        text = block.attention.read(text, place, len(h), bias)
+    return run_frozen(
+        block, h, changes_of(block, active), turn_of(table), text, padded(bias, h.shape[1])
+    )
 
 
 def exact(block: Block) -> bool:
@@ -146,7 +154,7 @@ def looked(
 
 
 def gated(block: Block, x: Tensor) -> Tensor:
-    """`Block.mlp`."""
+    """The gated MLP of `Block.forward`."""
     gate = F.linear(x, block.gate_proj.weight)
     active = gate.square().mul_(GELU_CUBIC).add_(GELU_LINEAR).mul_(gate).sigmoid_()
     return F.linear(
@@ -187,7 +195,7 @@ class FrozenBackbone:
             and plain
             and not conditioned
             and backbone.final_layer is not None
-            and not backbone.route.fuses
+            and not backbone.fuses
         )
 
     def __call__(self, x_t: Tensor, t: float, text: ReadText) -> Tensor:
@@ -208,7 +216,8 @@ class FrozenBackbone:
         if t not in self.times:
             if len(self.times) >= KEPT:
                 self.times.clear()
-            active = F.silu(self.backbone.time_in(self.backbone.time_sinusoids(torch.tensor([t]))))
+            time = sinusoids(torch.tensor([t]), SINUSOIDS, TIME_FACTOR)
+            active = F.silu(self.backbone.time_in(time))
             self.times[t] = active, [changes_of(block, active) for block in self.backbone.blocks]
         return self.times[t]
 

@@ -13,7 +13,9 @@ from fulcrum.spec.run import AllWeights
 from fulcrum.spec.slots import Chance, GroupedSubset, Need, Subset
 
 if TYPE_CHECKING:
-    from fulcrum.training.model.transformer import Backbone, Condition, Route
+    from torch import Tensor
+
+    from fulcrum.training.model.transformer import Backbone, Condition, Route, Tokens
 
 
 class Dense(slots.RouteFiller):
@@ -21,10 +23,8 @@ class Dense(slots.RouteFiller):
 
     kind = "dense"
 
-    def build(self, ctx: Any) -> "Route":
-        from fulcrum.training.model.transformer import DenseRoute
-
-        return DenseRoute()
+    def build(self, ctx: Any) -> None:
+        return None
 
 
 # counted from zero; negative counts from the end
@@ -56,7 +56,6 @@ class SpanRoute(slots.RouteFiller):
         return first, last
 
     def draws(self, grid: tuple[int, int]) -> dict[str, Need]:
-
         tokens = grid[0] * grid[1]
         kept = self.kept(tokens)
         return {"keep": Subset(tokens, kept)} if kept < tokens else {}
@@ -75,9 +74,19 @@ class Carry(SpanRoute):
         return max(first, 1), min(last, depth - 2)
 
     def build(self, ctx: Any) -> "Route":
-        from fulcrum.training.model.transformer import CarryRoute
+        start, end = self.bounds(ctx.run.model.depth)
+        return self.model_copy(update={"start": start, "end": end})
 
-        return CarryRoute(*self.bounds(ctx.run.model.depth))
+    def split(self, tokens: "Tokens", keep: "Tensor | None") -> "Tokens":
+        return tokens if keep is None else tokens.take(keep)  # (B, N, D) -> (B, K, D)
+
+    def merge(self, before: "Tokens", after: "Tokens", dropped: "Tensor | None") -> "Tokens":
+        return before.put(after)  # (B, N, D); those not kept are as they were before the span
+
+    def around(self, before: "Tokens") -> "Tokens":
+        raise ValueError(
+            "this route was never trained without its span: build with a route that fuses"
+        )
 
 
 class DropAndFuse(SpanRoute):

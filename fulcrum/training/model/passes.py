@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from fulcrum.training.model.layers import Tokens
-from fulcrum.training.model.transformer import Backbone, Out, ReadText, Text, run_backbone
+from fulcrum.training.model.transformer import Backbone, Out, ReadText, Text, Tokens
 
 # --------------------------------------------------------------------------------------------------
 # Passes of a model side by side, one thread each, and their gradients as one node of the graph.
@@ -148,8 +147,9 @@ class Passes:
     """
 
     def __init__(self, backbone: Backbone, lanes: int = 1) -> None:
-        self.backbone, self.lanes = backbone, lanes
-        # shapes that were run in lanes before: compiled by then
+        self.backbone = backbone
+        self.lanes = lanes
+        # Shapes that were run before. The first run of a shape may compile: one lane at a time.
         self.known: set[tuple[Any, ...]] = set()
 
     def __call__(
@@ -163,27 +163,24 @@ class Passes:
         drop_path: Tensor | None = None,
         short: bool = False,
     ) -> Out:
-        rows = rows_per_pass(
-            len(x_t), x_t[0, 0].numel() // self.backbone.patch**2, x_t.device, self.lanes
-        )
+        tokens = x_t[0, 0].numel() // self.backbone.patch**2
+        rows = rows_per_pass(len(x_t), tokens, x_t.device, self.lanes)
         if rows == len(x_t):
-            return run_backbone(
+            return self.backbone(x_t, t, text, keep, taps, size, drop_path, short)
+        parts = zip(
+            *(split_rows(value, rows) for value in (t, text, keep, size, drop_path)), strict=False
+        )
+        passes = [
+            partial(
                 self.backbone,
-                x_t,
-                t,
-                text,
+                t=t,
+                text=text,
                 keep=keep,
                 taps=taps,
                 size=size,
                 drop_path=drop_path,
                 short=short,
             )
-        parts = zip(
-            *(split_rows(value, rows) for value in (t, text, keep, size, drop_path)), strict=False
-        )
-        run = partial(run_backbone, self.backbone, taps=taps, short=short)
-        passes = [
-            partial(run, t=t, text=text, keep=keep, size=size, drop_path=drop_path)
             for t, text, keep, size, drop_path in parts
         ]
         xs = torch.split(x_t, rows)
@@ -197,9 +194,7 @@ class Passes:
             drop_path is None,
             short,
         )
-        lanes = Lanes(
-            self.lanes, abreast=self.backbone.run_block.graphs == "none" or shapes in self.known
-        )
+        lanes = Lanes(self.lanes, abreast=shapes in self.known)
         self.known.add(shapes)
         return join(self.run_lanes(passes, xs, lanes))
 

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
     from torch.nn import Parameter
 
+    from fulcrum.training.build import Context
     from fulcrum.training.optim.optimizers import Rule
 
 
 ROLES = ("matrix", "embed", "head", "vector")
 
 
-def rounding_seed(ctx: Any) -> int | None:
+def rounding_seed(ctx: "Context") -> int | None:
     """Random rounding is keyed by the run's seed; None rounds to nearest."""
     return ctx.seed if ctx.run.precision.rounding == "stochastic" else None
 
@@ -30,14 +31,14 @@ class AdamWRule(slots.RuleFiller):
     weight_decay: Annotated[float, Within("[0, 100]")] = 0.0
     remembers: ClassVar[int] = 2  # numbers kept per parameter: both moments
 
-    def build(self, ctx: Any) -> "Rule":
+    def build(self, ctx: "Context") -> "Rule":
         from fulcrum.training.optim.optimizers import groups
 
         return self.adam(
             ctx, groups(ctx.parameters.items(), ctx.roles, dict.fromkeys(ROLES, "adamw"))["adamw"]
         )
 
-    def adam(self, ctx: Any, parameters: "Mapping[str, Parameter]") -> "Rule":
+    def adam(self, ctx: "Context", parameters: "Mapping[str, Parameter]") -> "Rule":
         """One rule, or one for each learning rate: `ctx.rates` names the parameters that do not
         take the run's own."""
         from fulcrum.training.optim.optimizers import AdamW, Joint
@@ -68,8 +69,8 @@ class MuonRule(AdamWRule):
     lr_ratio: Factor = 1.0  # of the matrices' rate to the run's
     remembers: ClassVar[int] = 1  # the momentum; of the matrices, which are nearly all
 
-    def build(self, ctx: Any) -> "Rule":
-        from fulcrum.training.model.layers import Cast
+    def build(self, ctx: "Context") -> "Rule":
+        from fulcrum.training.model.transformer import Cast
         from fulcrum.training.optim.muon import Muon, undealt
         from fulcrum.training.optim.optimizers import Joint, groups
 

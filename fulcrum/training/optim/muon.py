@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fulcrum.training.dist.collectives import copies
-from fulcrum.training.model.layers import EXACT, Cast
-from fulcrum.training.optim.optimizers import NamedRule, count_stalled, gradient, local
+from fulcrum.training.dist.collectives import copies, gradient, local
+from fulcrum.training.model.transformer import EXACT, Cast
+from fulcrum.training.optim.optimizers import NamedRule, count_stalled
 
 # --------------------------------------------------------------------------------------------------
 # Newton-Schulz: replace a matrix's singular values by about one, many matrices of one shape at a
@@ -180,19 +180,14 @@ class Muon(NamedRule):
         self.slots = {"momentum": self.momentum}
 
     @torch.no_grad()
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
-        directions = self.deal(self._nesterov(counts), self.parameters, self._orthogonalise)
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        directions = self.deal(self._nesterov(), self.parameters, self._orthogonalise)
         lr, stalled = self.lr * scale, []
         for name, direction in directions.items():
             parameter, weight = self.parameters[name], local(self.parameters[name])
             before = [weight.clone()] if watch else []
             if self.weight_decay:
-                kept = 1 - lr * self.weight_decay
-                weight.mul_(kept if counts is None else torch.where(counts, kept, 1.0))
-            if counts is not None:
-                direction = torch.where(counts, direction, 0.0)
+                weight.mul_(1 - lr * self.weight_decay)
             weight.add_(direction, alpha=-lr * MATCH_ADAMW * math.sqrt(max(parameter.shape)))
             self.store.keep({name: parameter}, at)
             if watch and lr:
@@ -202,7 +197,7 @@ class Muon(NamedRule):
         )
         self.stalled = sum(stalled, none) if watch else None
 
-    def _nesterov(self, counts: Tensor | None) -> dict[str, Tensor]:
+    def _nesterov(self) -> dict[str, Tensor]:
         """Fold the gradients into the momentum; what is left to orthogonalise, by name."""
         parts: dict[str, Tensor] = {}
         for name, parameter in self.parameters.items():
@@ -211,10 +206,7 @@ class Muon(NamedRule):
                 continue
             stored = local(self.momentum[name])
             m = stored.float()  # itself if the state is fp32
-            if counts is None:
-                torch.add(g, m, alpha=self.mu, out=m)
-            else:
-                m.copy_(torch.where(counts, torch.add(g, m, alpha=self.mu), m))
+            torch.add(g, m, alpha=self.mu, out=m)
             if stored.dtype != torch.float32:
                 stored.copy_(m)
             parts[name] = g.add(m, alpha=self.mu)

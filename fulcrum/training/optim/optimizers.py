@@ -5,103 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeGuard
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from fulcrum.spec.errors import BadInput
-from fulcrum.training.dist.collectives import copies, is_row_shard, shard_group
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
-
-
-# --------------------------------------------------------------------------------------------------
-# Optimizer state by parameter name: the local part of a sharded tensor, strict loading.
-#
-# A sharded tensor is a DTensor, known by its `placements`: importing the class costs a second that
-# one process can save.
-
-
-def is_sharded(tensor: Tensor) -> TypeGuard[DTensor]:
-    return hasattr(tensor, "placements")
-
-
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that lives on this rank, sharing its storage; a plain tensor is its own
-    part."""
-    part = tensor.detach()
-    return part.to_local() if is_sharded(part) else part
-
-
-def gradient(parameter: Tensor) -> Tensor | None:
-    """The local part of a parameter's gradient."""
-    return None if parameter.grad is None else local(parameter.grad)
-
-
-def first_element(name: str, parameter: Tensor) -> int:
-    """Index, in the whole parameter, of the first element that lives on this rank."""
-    if not is_sharded(parameter):
-        return 0
-    if not is_row_shard(parameter):
-        raise ValueError(
-            f"parameter {name!r} must be sharded by rows (FSDP2's default), found"
-            f" {parameter.placements}"
-        )
-    sharing = shard_group(parameter)
-    share = -(-parameter.shape[0] // sharing.size)  # rows of a rank, as torch.chunk deals them
-    return min(sharing.rank * share, parameter.shape[0]) * (parameter.numel() // parameter.shape[0])
-
-
-def require_same_names(expected: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Refuse a saved state that lacks an entry or has one too many."""
-    missing, unknown = (
-        sorted(expected.keys() - given.keys()),
-        sorted(given.keys() - expected.keys()),
-    )
-    if missing or unknown:
-        raise BadInput(
-            f"the saved optimizer state does not belong to this run: {len(missing)} entries missing"
-            f" {missing[:3]}, {len(unknown)} unknown {unknown[:3]}",
-            "resume with the same model and the same optimizer, or start afresh",
-        )
-
-
-@torch.no_grad()
-def load_strictly(into: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Copy saved tensors into the live ones, all or nothing; a full tensor is cut to the local
-    shard."""
-    require_same_names(into, given)
-    for name, target in into.items():
-        if given[name].shape != target.shape:
-            raise BadInput(
-                f"saved optimizer state {name!r} has shape {tuple(given[name].shape)}, this run"
-                f" needs {tuple(target.shape)}",
-                "resume with the model that wrote the checkpoint",
-            )
-        if given[name].dtype != target.dtype:
-            raise BadInput(
-                f"saved optimizer state {name!r} is {given[name].dtype}, this run keeps"
-                f" {target.dtype}",
-                "set precision.optimizer to what the checkpoint was written with",
-            )
-    for name, target in into.items():
-        source = given[name]
-        if is_sharded(target) and not is_sharded(source):
-            from torch.distributed.tensor import distribute_tensor
-
-            # src_data_rank=None: every rank holds the full tensor already, so it cuts its own slice
-            # and nobody sends.
-            source = distribute_tensor(
-                source.to(target.device),
-                target.device_mesh,
-                target.placements,
-                src_data_rank=None,
-            )
-        local(target).copy_(local(source))
-
+from fulcrum.training.dist.collectives import copies, first_element, gradient, local
+from fulcrum.training.optim.fillers import rounding_seed
 
 # --------------------------------------------------------------------------------------------------
 # Stochastic rounding to bf16: up or down at random, in proportion to the distance, so that the mean
@@ -341,32 +253,23 @@ class Rule(Protocol):
     """(2,) of the last watched step, this rank's elements: [update rounded to nothing, update was
     not zero]."""
 
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         """Update the weights with `scale` times the rule's own learning rate; `watch` counts
         stalled elements.
 
         `at` says which step this is, in images seen before it: random rounding is keyed by it.
-        `counts`, () bool on the weights' device: where it is false the gradients are not finite,
-        and nothing at all must change; the host does not know, and must not ask. None: they are
-        finite.
         """
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
 
     def state(self) -> dict[str, Tensor]:
-        """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy."""
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        """Take over a saved state; a missing, unknown or misshapen entry is an error and nothing is
-        changed."""
+        """The live state by "<slot>/<parameter name>"; sharded like its parameter. Not a copy: a
+        checkpoint is read into these tensors."""
 
 
 class NamedRule:
-    """What the rules here share: parameters by name, how their weights are kept, strict loading of
-    the state."""
+    """What the rules here share: parameters by name, how their weights are kept, their state."""
 
     def __init__(
         self,
@@ -393,8 +296,79 @@ class NamedRule:
             for name, tensor in held.items()
         }
 
-    def load(self, given: dict[str, Tensor]) -> None:
-        load_strictly(self.state(), given)
+
+class UpdateRule(NamedRule):
+    """Base class of an update rule that treats every parameter by itself: override `update`.
+
+    Done here for all such rules: the state by name (saved, loaded, sharded as its parameter, stored
+    in `precision.optimizer`), weights stored in bf16 and their rounding, a learning rate for each
+    parameter, and the count of updates that round to nothing.
+
+        class Lion(UpdateRule):
+            memory = ("momentum",)
+
+            def update(self, weight, gradient, memory, lr):
+                direction = memory["momentum"].lerp(gradient, 0.1).sign()
+                weight.sub_(lr * direction)
+                memory["momentum"].lerp_(gradient, 0.01)
+                return direction
+    """
+
+    #: names of the tensors that it keeps for each parameter, zero at the start
+    memory: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, ctx: Any, parameters: Mapping[str, Parameter] | None = None) -> None:
+        """`ctx` is what `build` is given. It has all parameters of the run; a rule for some of them
+        is given those by name."""
+        given = ctx.parameters if parameters is None else parameters
+        state = ctx.dtype("optimizer")
+        super().__init__(given, ctx.dtype("storage"), rounding_seed(ctx), state)
+        self.rates = {name: ctx.run.optim.lr * ctx.rates.get(name, 1.0) for name in given}
+        self.slots = {
+            slot: {
+                name: torch.zeros_like(parameter, dtype=state, requires_grad=False)
+                for name, parameter in given.items()
+            }
+            for slot in self.memory
+        }
+
+    def update(
+        self, weight: Tensor, gradient: Tensor, memory: dict[str, Tensor], lr: float
+    ) -> Tensor:
+        """Change one weight and what is remembered of it, in place. Return what was subtracted, up
+        to its scale: an element that is zero there was not to move.
+
+        All tensors are fp32, of one shape, and this process's part of the parameter: the result for
+        an element must not depend on other elements.
+        """
+        raise BadInput(f"{type(self).__name__} has no update", "docs/write-a-lever.md")
+
+    @torch.no_grad()
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        counts = []
+        for name, parameter in self.parameters.items():
+            slope = gradient(parameter)
+            if slope is None:  # its term is off
+                continue
+            weight = local(parameter)
+            before = weight.clone() if watch else weight
+            kept = {slot: local(held[name]) for slot, held in self.slots.items()}
+            memory = {slot: tensor.float() for slot, tensor in kept.items()}  # itself if it is fp32
+            lr = self.rates[name] * scale
+            direction = self.update(weight, slope, memory, lr)
+            for slot, tensor in kept.items():
+                if tensor.dtype != torch.float32:
+                    tensor.copy_(memory[slot])
+            self.store.keep({name: parameter}, at)
+            if watch and lr:
+                counts.append(count_stalled([before], [weight], [direction], [copies(parameter)]))
+        self.stalled = None
+        if watch:
+            nothing = torch.zeros(2, dtype=torch.float64, device=self._device())
+            self.stalled = sum(counts, nothing)
+
+    def _device(self) -> torch.device | None:
+        return next((parameter.device for parameter in self.parameters.values()), None)
 
 
 class Joint:
@@ -421,11 +395,9 @@ class Joint:
                 " rounding"
             )
 
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
         for rule in self.rules:
-            rule.step(scale, watch, at, counts)
+            rule.step(scale, watch, at)
         self.stalled = (
             torch.stack([rule.stalled for rule in self.rules if rule.stalled is not None]).sum(0)
             if watch
@@ -438,11 +410,6 @@ class Joint:
 
     def state(self) -> dict[str, Tensor]:
         return {name: tensor for rule in self.rules for name, tensor in rule.state().items()}
-
-    def load(self, given: dict[str, Tensor]) -> None:
-        require_same_names(self.state(), given)  # all rules, before the first one takes anything
-        for rule in self.rules:
-            rule.load({name: given[name] for name in rule.state()})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -494,15 +461,11 @@ class AdamW(NamedRule):
         }
 
     @torch.no_grad()
-    def step(
-        self, scale: float = 1.0, watch: bool = False, at: int = 0, counts: Tensor | None = None
-    ) -> None:
-        stalled = [self._step_chunk(names, scale, watch, at, counts) for names in self._chunks()]
+    def step(self, scale: float = 1.0, watch: bool = False, at: int = 0) -> None:
+        stalled = [self._step_chunk(names, scale, watch, at) for names in self._chunks()]
         self.stalled = torch.stack(stalled).sum(0) if watch else None
 
-    def _step_chunk(
-        self, names: list[str], scale: float, watch: bool, at: int, counts: Tensor | None
-    ) -> Tensor:
+    def _step_chunk(self, names: list[str], scale: float, watch: bool, at: int) -> Tensor:
         none = torch.zeros(
             2,
             dtype=torch.float64,
@@ -520,8 +483,7 @@ class AdamW(NamedRule):
             stored = first + second
             first, second = [m.float() for m in first], [v.float() for v in second]
         ages = [self.count[name] for name in names]
-        # a bare tensor would be read
-        torch._foreach_add_(ages, 1 if counts is None else [counts.float()] * len(ages))
+        torch._foreach_add_(ages, 1)
         torch._fused_adamw_(
             weights,
             [g for name in names if (g := gradient(self.parameters[name])) is not None],
@@ -536,7 +498,6 @@ class AdamW(NamedRule):
             weight_decay=self.weight_decay,
             eps=self.eps,
             maximize=False,
-            found_inf=None if counts is None else (~counts).float(),
         )
         if self.state_dtype != torch.float32:
             for narrow, wide in zip(stored, first + second, strict=True):
@@ -546,8 +507,7 @@ class AdamW(NamedRule):
             return none
         held_by = [copies(self.parameters[name]) for name in names]
         # the update is zero exactly where the first moment is
-        stalled = count_stalled(before, weights, first, held_by)
-        return stalled if counts is None else stalled * counts
+        return count_stalled(before, weights, first, held_by)
 
     def _chunks(self) -> Iterator[list[str]]:
         """Names with a gradient: all at once in fp32, in bounded chunks when the state must be

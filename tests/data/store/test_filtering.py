@@ -27,6 +27,7 @@ from fulcrum.data.stores.importing import Options, changes_of, ledger_lines
 from fulcrum.data.stores.picture_store import PictureStore, read_about
 from fulcrum.data.stores.verify import check
 from fulcrum.data.world.scene import render, scenes
+from fulcrum.measure import store_scores
 from fulcrum.spec.errors import BadInput
 
 
@@ -170,7 +171,7 @@ def test_nobody_scores_what_will_be_refused(album, tmp_path, capsys, monkeypatch
     def scored(*asked):
         raise AssertionError("scored")
 
-    monkeypatch.setattr("fulcrum.networks.captioning.captioners.score_rows", scored)
+    monkeypatch.setattr(store_scores, "score_rows", scored)
     (tmp_path / "other.partial").mkdir()
     (tmp_path / "other.partial" / "notes.txt").write_text("mine")
     for words, said in (

@@ -225,13 +225,10 @@ def test_an_import_that_was_killed_as_it_tidied_up_is_finished(
         patch.setattr(Path, "unlink", killed)
         run_import(open_given(str(given)), tmp_path / "store", options, quiet)
     assert len(tree(tmp_path / "store")) > len(tree(tmp_path / "whole"))
-    other = make.folder(tmp_path / "other", 9, (40, 40))
-    for source, settings in ((other, options), (given, options._replace(hold_out=0.2))):
-        with pytest.raises(
-            BadInput,
-            match="holds an imported data set already, with (other samples|another hold_out)",
-        ):
-            run_import(open_given(str(source)), tmp_path / "store", settings, quiet)
+    with pytest.raises(BadInput, match="holds an imported data set already, with another hold_out"):
+        run_import(
+            open_given(str(given)), tmp_path / "store", options._replace(hold_out=0.2), quiet
+        )
     lines = []
     assert run_import(open_given(str(given)), tmp_path / "store", options, lines.append) == whole
     assert "was imported already" in lines[-1] and tree(tmp_path / "store") == tree(
@@ -255,18 +252,9 @@ def test_an_import_that_is_done_is_done_when_it_is_asked_for_again(make, tmp_pat
         and tree(to) == before
     )
     assert "was imported already" in lines[-1]
-    (given / "more.png").write_bytes(make.picture(77))
-    (given / "more.txt").write_text("one more")
-    with pytest.raises(BadInput, match="with other samples"):
-        run_import(open_given(str(given)), to, options, quiet)
-    (given / "more.png").unlink()
-    (given / "more.txt").unlink()
     shard = next((to / "shards").iterdir())
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(Damaged, match="expected .* bytes"):
-        run_import(open_given(str(given)), to, options, quiet)
-    (to / "given.json").unlink()
-    with pytest.raises(BadInput, match="no record of the samples"):
         run_import(open_given(str(given)), to, options, quiet)
 
 
@@ -365,20 +353,10 @@ def test_one_flipped_bit_is_found(make, store, tmp_path, name):
             FolderSource(copy)
 
 
-@pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone", "a list"])
-def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage, older):
+def test_a_card_that_is_not_as_written_is_found(store, tmp_path, damage):
     copy = tmp_path / "copy"
     shutil.copytree(store, copy)
-    if older:  # before store.json kept the card's hash
-        (copy / ABOUT).write_text(
-            json.dumps(
-                sealed(
-                    {name: value for name, value in read_about(copy).items() if name != "card"},
-                    SEAL,
-                )
-            )
-        )
     assert check(copy)["sound"]
     text = (copy / CARD).read_text()
     (copy / CARD).write_text(

@@ -182,7 +182,7 @@ def poisoned(run: RunSpec, how: str, system: System, every: int) -> dict[str, An
 
 
 def refused(run: RunSpec) -> dict[str, Any]:
-    """Bad steps there and here: refused alike, whether they are known at once or one step late."""
+    """Bad steps there and here: refused alike."""
     near = poisoned(run, "skip", System(), 3)
     with strange.Strange():
         far = poisoned(run, "skip", FAR, 3)

@@ -2,22 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtrit
 
 from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.cells import CellRecord, Cells
+from fulcrum.judge.design import Design, JudgedArm
+from fulcrum.judge.effects import effects_on, if_learned
 from fulcrum.judge.looks import UNLIKELY, Answer, PlannedLook, decide, looks_of
+from fulcrum.judge.metrics import compared, margins
 from fulcrum.judge.schema import Effect
 from fulcrum.judge.statistics import Floats, PairedEffect, judge
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import own_rates
-from fulcrum.studies.arms import Arm
-from fulcrum.studies.effects import effects_on, if_learned
-from fulcrum.studies.metrics import Failures, Measurements, compared, margins
-from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
 # When an arm may end early: the crossing guard. Curves cross: alignment helps early and hurts late,
@@ -33,13 +31,15 @@ from fulcrum.studies.plan import Plan
 # n pairs, P points
 
 
-def telling_share(arm: RunSpec, base: RunSpec) -> float:
-    """The share of the budget, at its end, whose points tell of the end: where the rate of either
-    side decays, and not before a stage with a rate of its own begins, which turns curves too; 0:
-    all of it."""
-    decay = max(arm.optim.decay, base.optim.decay)
-    turns = [stage.start / run.budget.images for run in (arm, base) for stage in own_rates(run)]
-    return min(decay or 1.0, 1.0 - max(turns)) if turns else decay
+class StoppedArm(NamedTuple):
+    """An arm that the crossing guard ended."""
+
+    share: float  # of the budget
+    effect: PairedEffect  # on the primary metric there
+
+    @property
+    def arm(self) -> str:
+        return self.effect.arm
 
 
 def enough_points(shares: Sequence[float], decay: float, successive: int) -> bool:
@@ -122,17 +122,15 @@ class Sequenced(NamedTuple):
         """Will this cell never be needed?"""
         return seed not in self.seeds[: self.needed[arm].most]
 
-    def within(self, measured: Measurements) -> dict[str, dict[int, Any]]:
-        """What counts of the finished cells."""
+    def within(self, cells: Cells) -> dict[str, dict[int, CellRecord]]:
+        """The cells that count."""
         return {
-            arm: {seed: cells[seed] for seed in cells if self.needs(arm, seed)}
-            for arm, cells in measured.items()
+            arm: {seed: cell for seed, cell in by_seed.items() if self.needs(arm, seed)}
+            for arm, by_seed in cells.items()
         }
 
 
-def sequence(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures
-) -> Sequenced:
+def sequence(plan: Design, arms: Sequence[JudgedArm], cells: Cells) -> Sequenced:
     """Where a study with looks stands."""
     looks, candidates = (
         looks_of(plan.looks, plan.alpha),
@@ -144,13 +142,9 @@ def sequence(
     ) -> Mapping[str, PairedEffect | None] | None:
         seeds = plan.seeds[: look.pairs]
         sides = {side for name in names for side in (name, candidates[name].against)}
-        if not all(
-            seed in measured.get(side, {}) or seed in failed.get(side, {})
-            for side in sides
-            for seed in seeds
-        ):
+        if not all(seed in cells.get(side, {}) for side in sides for seed in seeds):
             return None
-        effects = _effects(plan, arms, measured, failed, look)
+        effects = _effects(plan, arms, cells, look)
         return {
             name: effect if isinstance(effect := effects.get(name), PairedEffect) else None
             for name in names
@@ -162,15 +156,15 @@ def sequence(
         looks,
         plan.seeds,
         better=METRICS[plan.primary].better,
-        margins_at=lambda look: _margins(plan, arms, measured, look),
+        margins_at=lambda look: _margins(plan, arms, cells, look),
     )
     return Sequenced(plan.seeds, _needed(arms, answers, candidates, looks), answers)
 
 
 def _needed(
-    arms: Sequence[Arm],
+    arms: Sequence[JudgedArm],
     answers: Mapping[str, Answer],
-    candidates: Mapping[str, Arm],
+    candidates: Mapping[str, JudgedArm],
     looks: Sequence[PlannedLook],
 ) -> dict[str, ArmSeeds]:
     first, last = looks[0].pairs, looks[-1].pairs
@@ -199,7 +193,10 @@ def _needed(
 
 
 def sequential_findings(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
+    sequenced: Sequenced,
 ) -> list[Effect]:
     """The effects on the primary metric, each as it was at the last look that its arm took part
     in."""
@@ -207,14 +204,14 @@ def sequential_findings(
     for name, answer in sequenced.answers.items():
         effect: Effect | None = answer.effect
         if isinstance(effect, PairedEffect):
-            effect = if_learned(plan, _until(plan, measured, answer.look), effect, against[name])
+            effect = if_learned(plan, _until(plan, cells, answer.look), effect, against[name])
         else:
-            effect = _effects(plan, arms, measured, failed, answer.look).get(name)
+            effect = _effects(plan, arms, cells, answer.look).get(name)
         if effect is not None:
             rows.append(effect.noted(ending(answer, plan.looks)))
     return [
         *_best_first(rows, plan),
-        *_before_the_first_look(plan, arms, measured, failed, sequenced),
+        *_before_the_first_look(plan, arms, cells, sequenced),
     ]
 
 
@@ -236,18 +233,21 @@ def ending(answer: Answer, looks: Sequence[int]) -> Remark:
     return remark("undecided-so-far", text, pairs=pairs, most=last, next=following)
 
 
-def _best_first(rows: Sequence[Effect], plan: Plan) -> list[Effect]:
+def _best_first(rows: Sequence[Effect], plan: Design) -> list[Effect]:
     sign = -1.0 if METRICS[plan.primary].better == "higher" else 1.0
     return sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0), row.arm))
 
 
 def _before_the_first_look(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, sequenced: Sequenced
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
+    sequenced: Sequenced,
 ) -> list[Effect]:
     """What is seen of the arms so far, without a verdict: looking more often than was planned is
     what looks are against."""
     first = looks_of(plan.looks, plan.alpha)[0]
-    effects = _effects(plan, arms, measured, failed, first)
+    effects = _effects(plan, arms, cells, first)
     seen = [
         one
         for one in effects.values()
@@ -258,7 +258,7 @@ def _before_the_first_look(
     rows = judge(
         seen,
         better=METRICS[plan.primary].better,
-        smallest_effect=_margins(plan, arms, measured, first),
+        smallest_effect=_margins(plan, arms, cells, first),
         alpha=first.level,
         p_values={one.arm: 1.0 for one in seen},
     )
@@ -270,30 +270,32 @@ def _before_the_first_look(
 
 
 def _effects(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, failed: Failures, look: PlannedLook
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
+    look: PlannedLook,
 ) -> dict[str, Effect]:
     effects = effects_on(
         plan,
         arms,
-        measured,
+        cells,
         plan.primary,
-        failed,
         seeds=plan.seeds[: look.pairs],
         level=1.0 - look.level,
     )
     return {effect.arm: effect for effect in effects}
 
 
-def _until(plan: Plan, measured: Measurements, look: PlannedLook) -> Measurements:
-    """The finished cells that a look may see: what is finished later changes nothing of it."""
+def _until(plan: Design, cells: Cells, look: PlannedLook) -> Cells:
+    """The cells that a look may see: what is finished later changes nothing of it."""
     seeds = plan.seeds[: look.pairs]
     return {
-        arm: {seed: cells[seed] for seed in seeds if seed in cells}
-        for arm, cells in measured.items()
+        arm: {seed: by_seed[seed] for seed in seeds if seed in by_seed}
+        for arm, by_seed in cells.items()
     }
 
 
 def _margins(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, look: PlannedLook
+    plan: Design, arms: Sequence[JudgedArm], cells: Cells, look: PlannedLook
 ) -> dict[str, float]:
-    return margins(plan, arms, _until(plan, measured, look), plan.primary)
+    return margins(plan, arms, _until(plan, cells, look), plan.primary)

@@ -9,6 +9,24 @@ from numpy.typing import NDArray
 from scipy.special import ndtri, stdtr, stdtrit
 
 from fulcrum.judge.card import METRICS, Better
+from fulcrum.judge.cells import Cells, failed_seeds, finished_cells, unlike
+from fulcrum.judge.design import (
+    BASELINE,
+    Design,
+    JudgedArm,
+    at_scale,
+    fraction_of,
+    interaction_arms,
+)
+from fulcrum.judge.fraction import FractionTable, alias_strings, named
+from fulcrum.judge.metrics import (
+    EQUAL,
+    compared,
+    margins,
+    not_learned,
+    require_same_card,
+    values_of,
+)
 from fulcrum.judge.schema import (
     DOUBLED,
     AliasString,
@@ -33,25 +51,7 @@ from fulcrum.judge.statistics import (
     verdict,
 )
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.studies.arms import BASELINE, Arm, at_scale, baseline_of, fraction_of, interaction_arms
-from fulcrum.studies.fraction import FractionTable, alias_strings, named
-from fulcrum.studies.metrics import (
-    EQUAL,
-    Failures,
-    Measurements,
-    PairedArm,
-    compared,
-    margins,
-    may_differ,
-    not_learned,
-    other_loss,
-    require_same_card,
-    values_of,
-)
-from fulcrum.studies.plan import Plan
-from fulcrum.training.dist.machine import unlike
 
 # --------------------------------------------------------------------------------------------------
 # From finished cells to findings: the effects of all arms, each on its own pairs with its baseline,
@@ -63,13 +63,54 @@ from fulcrum.training.dist.machine import unlike
 
 
 EXPLORATORY = "exploratory"  # in the place of a verdict: not what the plan set out to decide
-NONE_FAILED: Failures = {}
+
+
+def effect(
+    plan: Design,
+    values: Mapping[str, Mapping[int, float]],
+    weights: Mapping[str, float],
+    metric: str,
+    *,
+    unit: str = EQUAL,
+    seeds: Sequence[int] | None = None,
+    failed: int = 0,
+    level: float | None = None,
+) -> PairedEffect | None:
+    """An effect is a weighted sum of the cells of each seed. None: fewer than two seeds have all.
+
+    values: arm -> seed -> value.
+
+    weights: arm -> its weight, with the arm that the effect is about first. The others, with the
+    opposite sign, are what it is compared with: {"muon": 1, "baseline": -1}.
+
+    seeds, level: the plan's where they are None.
+    """
+    seeds = plan.seeds if seeds is None else seeds
+    about, *others = weights
+    shared = [seed for seed in seeds if all(seed in values[arm] for arm in weights)]
+    if len(shared) < 2:
+        return None
+    after = {seed: weights[about] * values[about][seed] for seed in shared}
+    before = {
+        seed: sum((-weights[arm] * values[arm][seed] for arm in others), 0.0) for seed in shared
+    }
+    return paired_effect(
+        before,
+        after,
+        name=about,
+        metric=metric,
+        unit=unit,
+        seeds=shared,
+        planned=len(seeds),
+        failed=failed,
+        level=1.0 - plan.alpha if level is None else level,
+    )
 
 
 def all_findings(
-    plan: Plan,
-    arms: Sequence[PairedArm],
-    measured: Measurements,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     effects: Mapping[str, Sequence[Effect]],
 ) -> list[Effect]:
     """The effects on all metrics (metric -> effects) with verdicts: each metric is a family, or all
@@ -81,16 +122,15 @@ def all_findings(
     return [
         row
         for metric in effects
-        for row in judged(plan, arms, measured, metric, effects[metric], p_values)
+        for row in judged(plan, arms, cells, metric, effects[metric], p_values)
     ]
 
 
 def effects_on(
-    plan: Plan,
-    arms: Sequence[Arm],
-    measured: Measurements,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     metric: str,
-    failed: Failures = NONE_FAILED,
     *,
     seeds: Sequence[int] | None = None,
     level: float | None = None,
@@ -101,69 +141,63 @@ def effects_on(
     A seed without a number on either side is missing for this metric alone. An arm with fewer than
     two pairs has no effect while more may come, and one without an interval when none can.
     """
-    # its combinations are no arms to be compared one by one: see main_effects.py
+    # its combinations are no arms to be compared one by one: see fraction_effects
     if plan.design == "fractional":
         return []
-    seeds, level = (
-        plan.seeds if seeds is None else seeds,
-        1.0 - plan.alpha if level is None else level,
-    )
-    effects = [
-        _effect_of(arm, baseline_of(arm, arms), measured, metric, failed, seeds, level)
+    seeds = plan.seeds if seeds is None else seeds
+    by_name = {arm.name: arm for arm in arms}
+    rows = [
+        _effect_of(plan, arm, by_name[arm.against], cells, metric, seeds, level)
         for arm in compared(arms, metric)
     ]
-    return [effect for effect in effects if effect is not None]
+    return [row for row in rows if row is not None]
 
 
 def _effect_of(
-    arm: Arm,
-    base: Arm,
-    measured: Measurements,
+    plan: Design,
+    arm: JudgedArm,
+    base: JudgedArm,
+    cells: Cells,
     metric: str,
-    failed: Failures,
     seeds: Sequence[int],
-    level: float,
+    level: float | None,
 ) -> Effect | None:
-    cells, base_cells = (measured.get(one.name, {}) for one in (arm, base))
-    after, before = (values_of(measured, one.name, metric) for one in (arm, base))
-    finished = [seed for seed in seeds if seed in cells and seed in base_cells]
-    pairs = [seed for seed in finished if seed in after and seed in before]
+    own, base_own = (finished_cells(cells, one.name) for one in (arm, base))
+    own_failed, base_failed = (failed_seeds(cells, one.name) for one in (arm, base))
+    values = {one.name: values_of(cells, one.name, metric) for one in (arm, base)}
+    finished = [seed for seed in seeds if seed in own and seed in base_own]
+    pairs = [seed for seed in finished if all(seed in one for one in values.values())]
     for seed in pairs:
-        require_same_card(base_cells[seed], cells[seed], metric, may_differ(arm))
-    lost, base_lost = (
-        [seed for seed in seeds if seed in failed.get(one.name, {})] for one in (arm, base)
+        require_same_card(base_own[seed], own[seed], metric, arm)
+    lost = [seed for seed in seeds if seed in own_failed]
+    found: Effect | None = effect(
+        plan,
+        values,
+        {arm.name: 1.0, base.name: -1.0},
+        metric,
+        seeds=seeds,
+        failed=len(lost),
+        level=level,
     )
-    if len(pairs) > 1:
-        effect: Effect = paired_effect(
-            before,
-            after,
-            name=arm.name,
-            metric=metric,
-            unit=EQUAL,
-            seeds=pairs,
-            planned=len(seeds),
-            failed=len(lost),
-            level=level,
-        )
-    elif set(seeds) <= {*finished, *lost, *base_lost}:  # no more can come
-        only = after[pairs[0]] - before[pairs[0]] if pairs else None
-        effect = effect_without_pairs(
+    if found is None:
+        if not set(seeds) <= {*finished, *own_failed, *base_failed}:
+            return None  # more pairs may come
+        only = values[arm.name][pairs[0]] - values[base.name][pairs[0]] if pairs else None
+        found = effect_without_pairs(
             arm.name, metric, unit=EQUAL, planned=len(seeds), failed=len(lost), mean=only
         )
-    else:
-        return None
     warnings = (
         *_missing(
             "pairs-without-number", [seed for seed in finished if seed not in pairs], "no number"
         ),
         *_missing(
             "pairs-without-baseline",
-            [seed for seed in base_lost if seed not in lost],
+            [seed for seed in seeds if seed in base_failed - own_failed],
             f"{'the ' * base.is_baseline}{base.name} failed",
         ),
     )
-    unlike_pairs = sum(unlike(base_cells[seed], cells[seed]) for seed in pairs)
-    return effect.warned(*warnings).model_copy(update={"unlike": unlike_pairs})
+    unlike_pairs = sum(unlike(base_own[seed].machine, own[seed].machine) for seed in pairs)
+    return found.warned(*warnings).model_copy(update={"unlike": unlike_pairs})
 
 
 def _missing(code: str, seeds: Sequence[int], why: str) -> tuple[Remark, ...]:
@@ -180,9 +214,9 @@ def _missing(code: str, seeds: Sequence[int], why: str) -> tuple[Remark, ...]:
 
 
 def judged(
-    plan: Plan,
-    arms: Sequence[PairedArm],
-    measured: Measurements,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     metric: str,
     effects: Sequence[Effect],
     p_values: Mapping[tuple[str, str], float] | None = None,
@@ -192,29 +226,25 @@ def judged(
     pairs, against = paired([effects]), {arm.name: arm.against for arm in arms}
     if not pairs:
         return list(effects)
-    own = (
-        None if p_values is None else {effect.arm: p_values[effect.arm, metric] for effect in pairs}
-    )
+    own = None if p_values is None else {row.arm: p_values[row.arm, metric] for row in pairs}
     rows = judge(
         pairs,
         better=METRICS[metric].better,
-        smallest_effect=margins(plan, arms, measured, metric),
+        smallest_effect=margins(plan, arms, cells, metric),
         alpha=plan.alpha,
         p_values=own,
     )
-    known = [if_learned(plan, measured, row, against[row.arm]) for row in rows]
-    return [*known, *(effect for effect in effects if not isinstance(effect, PairedEffect))]
+    known = [if_learned(plan, cells, row, against[row.arm]) for row in rows]
+    return [*known, *(row for row in effects if not isinstance(row, PairedEffect))]
 
 
 def paired(families: Iterable[Sequence[Effect]]) -> list[PairedEffect]:
-    return [effect for family in families for effect in family if isinstance(effect, PairedEffect)]
+    return [row for family in families for row in family if isinstance(row, PairedEffect)]
 
 
-def if_learned(plan: Plan, measured: Measurements, row: PairedEffect, base: str) -> PairedEffect:
+def if_learned(plan: Design, cells: Cells, row: PairedEffect, base: str) -> PairedEffect:
     """A tie says something only where the baseline has learned something."""
-    why = (
-        not_learned(measured, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
-    )
+    why = not_learned(cells, base, row.metric, 1.0 - plan.alpha) if row.verdict == "tie" else None
     return row if why is None else row.noted(why).model_copy(update={"verdict": "not learned"})
 
 
@@ -226,7 +256,7 @@ def joint_p_values(effects: Sequence[PairedEffect], alpha: float) -> dict[tuple[
 
 
 def confirmed(
-    plan: Plan, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None
+    plan: Design, effect: Effect, claims: Mapping[str, Sequence[ClaimResult]] | None = None
 ) -> Effect:
     """The effect with a verdict only where the plan set out to decide it, and with the verdict on
     what is claimed of it."""
@@ -258,11 +288,10 @@ TOGETHER = {
 
 
 def interactions(
-    plan: Plan,
-    arms: Sequence[Arm],
-    measured: Measurements,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     metric: str,
-    failed: Failures = NONE_FAILED,
 ) -> list[Interaction]:
     """ab - a - b + base, pair by pair, over the seeds that all four have; corrected over the plan's
     interactions."""
@@ -270,22 +299,18 @@ def interactions(
     effects, names = [], {}
     for pair in plan.interactions if plan.design != "fractional" else ():
         a, b, both = interaction_arms(pair)
-        base, one, two, ab = (
-            values_of(measured, name, metric) for name in (arms[0].name, a, b, both)
-        )
-        expected = {
-            seed: one[seed] + two[seed] - base[seed]
-            for seed in base.keys() & one.keys() & two.keys()
-        }
-        if len(expected.keys() & ab.keys()) < 2 or not {a, b, both} <= allowed:
+        if not {a, b, both} <= allowed:
             continue
-        effects.append(
-            _contrast(plan, expected, ab, both, metric, _failed(plan, (a, b, both), failed))
-        )
-        names[both] = pair
+        weights = {both: 1.0, a: -1.0, b: -1.0, arms[0].name: 1.0}
+        values = {name: values_of(cells, name, metric) for name in weights}
+        lost = _failed(plan, (a, b, both), cells)
+        found = effect(plan, values, weights, metric, failed=lost)
+        if found is not None:
+            effects.append(found)
+            names[both] = pair
     if not effects:
         return []
-    smallest = margins(plan, arms, measured, metric)
+    smallest = margins(plan, arms, cells, metric)
     rows = judge(effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha)
     return [interaction(row, names[row.arm], metric == plan.primary) for row in rows]
 
@@ -307,14 +332,10 @@ def interaction(row: PairedEffect, pair: tuple[str, str], primary: bool) -> Inte
     )
 
 
-def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
+def axis(plan: Design, arms: Sequence[JudgedArm]) -> dict[str, float]:
     """Scale -> its place on the trend's axis: the plan's, else log2 of the baseline's FLOPs over
     the first's."""
-    flops = {
-        arm.scale: denoiser_training_flops(arm.run) * arm.run.budget.images
-        for arm in arms
-        if arm.is_baseline
-    }
+    flops = {arm.scale: arm.flops for arm in arms if arm.is_baseline}
     first = flops[arms[0].scale]
     places = {
         scale.name: scale.at if scale.at is not None else math.log2(flops[scale.name] / first)
@@ -332,29 +353,28 @@ def axis(plan: Plan, arms: Sequence[Arm]) -> dict[str, float]:
     return places
 
 
-def scales(plan: Plan, arms: Sequence[Arm]) -> list[ScaleFacts]:
+def scales(plan: Design, arms: Sequence[JudgedArm]) -> list[ScaleFacts]:
     if not plan.scales:
         return []
-    places, base = axis(plan, arms), {arm.scale: arm.run for arm in arms if arm.is_baseline}
+    places, base = axis(plan, arms), {arm.scale: arm for arm in arms if arm.is_baseline}
     return [
         ScaleFacts(
             name=scale.name,
             at=places[scale.name],
             settings=scale.settings,
             tokens=base[scale.name].tokens,
-            parameters=parameters(base[scale.name]),
-            flops=denoiser_training_flops(base[scale.name]) * base[scale.name].budget.images,
+            parameters=base[scale.name].parameters,
+            flops=base[scale.name].flops,
         )
         for scale in plan.scales
     ]
 
 
 def trends(
-    plan: Plan,
-    arms: Sequence[Arm],
-    measured: Measurements,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     metric: str,
-    failed: Failures = NONE_FAILED,
 ) -> list[Trend]:
     """Slope of each arm's effect over the axis: a line through every seed's effects, Student over
     the slopes of the seeds that the arm has at all scales.
@@ -366,7 +386,7 @@ def trends(
     places = axis(plan, arms)
     allowed = {arm.name: arm for arm in compared(arms, metric)}
     x = np.array([places[scale.name] for scale in plan.scales])
-    centred, smallest = x - x.mean(), margins(plan, arms, measured, metric)
+    centred, smallest = x - x.mean(), margins(plan, arms, cells, metric)
     slopes, by_scale, interest = [], {}, {}
     for root in (
         arm.name.removesuffix(f" [{arm.scale}]") for arm in arms if arm.scale == plan.scales[0].name
@@ -374,15 +394,17 @@ def trends(
         own = [arm for scale in plan.scales if (arm := allowed.get(at_scale(root, scale.name)))]
         if len(own) < len(plan.scales):
             continue
-        at = [_differences(arm, measured, metric) for arm in own]
+        at = [_differences(arm, cells, metric) for arm in own]
         seeds = [seed for seed in plan.seeds if all(seed in differences for differences in at)]
         if len(seeds) < 2:
             continue
         per_seed = np.array([[differences[seed] for differences in at] for seed in seeds])  # (n, K)
         slope = per_seed @ centred / float(centred @ centred)
         by_seed = dict(zip(seeds, slope.tolist(), strict=True))
-        lost = _failed(plan, [arm.name for arm in own], failed)
-        slopes.append(_contrast(plan, dict.fromkeys(seeds, 0.0), by_seed, root, metric, lost))
+        lost = _failed(plan, [arm.name for arm in own], cells)
+        found = effect(plan, {root: by_seed}, {root: 1.0}, metric, failed=lost)
+        assert found is not None  # of two seeds or more
+        slopes.append(found)
         by_scale[root] = per_seed[:, np.argsort(x)]
         interest[root] = float(np.mean([smallest[arm.name] for arm in own])) / float(
             x.max() - x.min()
@@ -415,35 +437,14 @@ def trends(
     ]
 
 
-def _differences(arm: Arm, measured: Measurements, metric: str) -> dict[int, float]:
-    after, before = (values_of(measured, name, metric) for name in (arm.name, arm.against))
+def _differences(arm: JudgedArm, cells: Cells, metric: str) -> dict[int, float]:
+    after, before = (values_of(cells, name, metric) for name in (arm.name, arm.against))
     return {seed: after[seed] - before[seed] for seed in after.keys() & before.keys()}
 
 
-def _failed(plan: Plan, names: Collection[str], failed: Failures) -> int:
+def _failed(plan: Design, names: Collection[str], cells: Cells) -> int:
     """Seeds of the plan under which any of these arms failed."""
-    return sum(any(seed in failed.get(name, {}) for name in names) for seed in plan.seeds)
-
-
-def _contrast(
-    plan: Plan,
-    expected: Mapping[int, float],
-    seen: Mapping[int, float],
-    name: str,
-    metric: str,
-    failed: int,
-) -> PairedEffect:
-    return paired_effect(
-        expected,
-        seen,
-        name=name,
-        metric=metric,
-        unit=EQUAL,
-        seeds=plan.seeds,
-        planned=len(plan.seeds),
-        failed=failed,
-        level=1.0 - plan.alpha,
-    )
+    return len(set(plan.seeds) & set().union(*(failed_seeds(cells, name) for name in names)))
 
 
 def _verdict_of_all(row: PairedEffect) -> str:
@@ -505,29 +506,21 @@ NOTHING = FractionEffects([], [], [], [])
 
 
 def fraction_effects(
-    plan: Plan, arms: Sequence[Arm], measured: Measurements, metric: str, failed: Failures
+    plan: Design, arms: Sequence[JudgedArm], cells: Cells, metric: str
 ) -> FractionEffects:
     """Effects over the seeds of which every combination has finished or failed."""
     table, names = fraction_of(plan), [arm.name for arm in arms]
-    if metric == "validation_loss" and any(other_loss(arm, baseline_of(arm, arms)) for arm in arms):
+    if metric == "validation_loss" and any(arm.own_loss for arm in arms):
         return NOTHING  # of combinations whose losses are not of one kind no mean can be taken
-    seeds = [
-        seed
-        for seed in plan.seeds
-        if all(seed in measured.get(name, {}) or seed in failed.get(name, ()) for name in names)
-    ]
+    seeds = [seed for seed in plan.seeds if all(seed in cells.get(name, {}) for name in names)]
+    finished = {name: finished_cells(cells, name) for name in names}
     for arm in arms[1:]:
-        for seed in (
-            one
-            for one in seeds
-            if one in measured.get(arm.name, {}) and one in measured.get(BASELINE, {})
-        ):
-            require_same_card(
-                measured[BASELINE][seed], measured[arm.name][seed], metric, may_differ(arm)
-            )
+        own, base = finished[arm.name], finished[BASELINE]
+        for seed in (seed for seed in seeds if seed in own and seed in base):
+            require_same_card(base[seed], own[seed], metric, arm)
     by_arm, smallest = (
-        [values_of(measured, name, metric) for name in names],
-        margins(plan, arms, measured, metric),
+        [values_of(cells, name, metric) for name in names],
+        margins(plan, arms, cells, metric),
     )
     values = np.array([[one.get(seed, math.nan) for one in by_arm] for seed in seeds]).reshape(
         len(seeds), len(names)
@@ -546,7 +539,7 @@ def fraction_effects(
     others = family.judged(keys[count:], together[:, count:], together)
     lost = set(table.levers) - {row.arm for row in rows}
     return FractionEffects(
-        [_with_failures(row, table, arms, failed) for row in rows],
+        [_with_failures(row, table, arms, cells) for row in rows],
         [
             effect_without_pairs(lever, metric, unit=EQUAL, planned=len(seeds), failed=len(seeds))
             for lever in table.levers
@@ -637,7 +630,7 @@ def _scatter(values: Floats) -> tuple[Floats, Floats, Floats]:
 class _Family(NamedTuple):
     """What the contrasts of one metric share as they are judged."""
 
-    plan: Plan
+    plan: Design
     metric: str
     seeds: Sequence[int]
     margin: float
@@ -675,18 +668,15 @@ class _Family(NamedTuple):
 
     def _effect(self, name: str, before: Floats, contrast: Floats) -> PairedEffect:
         known = [place for place, value in enumerate(contrast) if math.isfinite(value)]
-        sides = [
-            {self.seeds[place]: float(side[place]) for place in known}
-            for side in (before, before + contrast)
-        ]
-        return paired_effect(
-            *sides,
-            name=name,
-            metric=self.metric,
-            unit=EQUAL,
-            planned=len(self.plan.seeds),
-            level=1.0 - self.plan.alpha,
-        )
+        without = f"without {name}"
+        sides = {name: before + contrast, without: before}
+        values = {
+            side: {self.seeds[place]: float(column[place]) for place in known}
+            for side, column in sides.items()
+        }
+        found = effect(self.plan, values, {name: 1.0, without: -1.0}, self.metric)
+        assert found is not None  # of two seeds or more
+        return found
 
 
 def _by_normal_theory(
@@ -720,12 +710,12 @@ def _means(values: Floats, where: NDArray[np.bool_]) -> Floats:
 
 
 def _with_failures(
-    row: PairedEffect, table: FractionTable, arms: Sequence[Arm], failed: Failures
+    row: PairedEffect, table: FractionTable, arms: Sequence[JudgedArm], cells: Cells
 ) -> PairedEffect:
     """Where more combinations failed with the lever than without it, the survivors cannot speak for
     it."""
     on = table.on[:, table.levers.index(row.arm)]
-    lost = [len(failed.get(arm.name, ())) for arm in arms]
+    lost = [len(failed_seeds(cells, arm.name)) for arm in arms]
     with_it, without = (
         sum(count for count, own in zip(lost, on, strict=True) if own == side)
         for side in (True, False)
@@ -757,7 +747,7 @@ def _string(row: PairedEffect, pairs: tuple[Pair, ...]) -> AliasString:
 
 
 def lever_costs(
-    plan: Plan, arms: Sequence[Arm], costs: Mapping[str, ArmCost]
+    plan: Design, arms: Sequence[JudgedArm], costs: Mapping[str, ArmCost]
 ) -> dict[str, ArmCost]:
     """What a lever costs: the ratio of the geometric means with and without it, over all
     combinations."""

@@ -11,17 +11,16 @@ from typing import Literal
 import numpy as np
 
 from fulcrum.judge.card import METRICS, Better
-from fulcrum.judge.schema import Effect, Front, FrontPoint, Target
-from fulcrum.judge.statistics import judge, paired_effect, student_interval
+from fulcrum.judge.cells import Cells, failed_seeds, finished_cells
+from fulcrum.judge.design import Design, JudgedArm
+from fulcrum.judge.effects import confirmed, effect
+from fulcrum.judge.metrics import compared, margins
+from fulcrum.judge.schema import Effect, Front, FrontPoint, Target, TimedCost
+from fulcrum.judge.statistics import judge, student_interval
 from fulcrum.spec.remark import remark
-from fulcrum.studies.arm_cost import TimedCost
-from fulcrum.studies.arms import Arm, baseline_of
-from fulcrum.studies.effects import NONE_FAILED, confirmed
-from fulcrum.studies.metrics import Failures, Measurements, compared, margins
-from fulcrum.studies.plan import Plan
 
 Curve = Sequence[tuple[float, float]]  # (share of the budget, value), rising, to the end
-Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric
+Curves = Mapping[str, Mapping[int, Curve]]  # arm -> seed -> curve of one metric, finished cells
 UNITS = ("time", "flops")
 DECAYED = remark(
     "rate-not-decayed",
@@ -59,45 +58,33 @@ def first_reached(curve: Curve, target: float, better: Better) -> float | None:
 
 
 def at_equal_cost(
-    plan: Plan,
-    arms: Sequence[Arm],
-    measured: Measurements,
-    curves: Curves,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     costs: Mapping[str, TimedCost],
     metric: str,
-    failed: Failures = NONE_FAILED,
 ) -> list[Effect]:
     """Effects at equal time and at equal FLOPs, each arm on its own pairs, where the curves reach
     far enough back. They are exploratory."""
-    rows = list[Effect]()
+    rows, curves = list[Effect](), curves_of(arms, cells, metric)
     for unit in UNITS:
         effects = []
         for arm in compared(arms, metric):
-            base = baseline_of(arm, arms)
-            times = ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+            times = ratio(costs[arm.name], unit) / ratio(costs[arm.against], unit)
             spent = min(1.0, times)  # of what the baseline spends on its budget
-            before, after = (
-                _values(curves, measured, name, share)
-                for name, share in ((base.name, spent), (arm.name, spent / times))
-            )
-            if len(before.keys() & after.keys()) < 2:
+            values = {
+                name: _values(curves[name], share)
+                for name, share in ((arm.name, spent / times), (arm.against, spent))
+            }
+            lost = len(set(plan.seeds) & failed_seeds(cells, arm.name))
+            weights = {arm.name: 1.0, arm.against: -1.0}
+            found = effect(plan, values, weights, metric, unit=unit, failed=lost)
+            if found is None:
                 continue
-            lost = sum(seed in failed.get(arm.name, {}) for seed in plan.seeds)
-            effect = paired_effect(
-                before,
-                after,
-                name=arm.name,
-                metric=metric,
-                unit=unit,
-                seeds=plan.seeds,
-                planned=len(plan.seeds),
-                failed=lost,
-                level=1.0 - plan.alpha,
-            )
             early = min(spent, spent / times) < 1.0 - 1e-9
-            effects.append(effect.noted(DECAYED) if early and arm.run.optim.decay > 0 else effect)
+            effects.append(found.noted(DECAYED) if early and arm.decays else found)
         if effects:
-            smallest = margins(plan, arms, measured, metric)
+            smallest = margins(plan, arms, cells, metric)
             for row in judge(
                 effects, better=METRICS[metric].better, smallest_effect=smallest, alpha=plan.alpha
             ):
@@ -105,40 +92,51 @@ def at_equal_cost(
     return rows
 
 
-def _values(curves: Curves, measured: Measurements, arm: str, share: float) -> dict[int, float]:
-    """Seed -> value at a share of the budget, of the finished cells whose curves reach back to
-    it."""
-    values = {seed: value_at(curves[arm].get(seed, ()), share) for seed in measured.get(arm, {})}
+def curves_of(arms: Sequence[JudgedArm], cells: Cells, metric: str) -> Curves:
+    """The curves of one metric, of the cells that finished."""
+    return {
+        arm.name: {
+            seed: [
+                (point.images / cell.budget, value)
+                for point in cell.curve
+                if (value := point.values.get(metric)) is not None
+            ]
+            for seed, cell in finished_cells(cells, arm.name).items()
+        }
+        for arm in arms
+    }
+
+
+def _values(curves: Mapping[int, Curve], share: float) -> dict[int, float]:
+    """Seed -> value at a share of the budget, where the curve reaches back to it."""
+    values = {seed: value_at(curve, share) for seed, curve in curves.items()}
     return {
         seed: value for seed, value in values.items() if value is not None and math.isfinite(value)
     }
 
 
 def targets(
-    plan: Plan,
-    arms: Sequence[Arm],
-    measured: Measurements,
-    curves: Curves,
+    plan: Design,
+    arms: Sequence[JudgedArm],
+    cells: Cells,
     costs: Mapping[str, TimedCost] | None,
     metric: str,
 ) -> list[Target]:
     """What each arm needs to stand where its baseline ends, over what the baseline needs: below one
     is sooner."""
-    better, rows = METRICS[metric].better, []
+    better, rows, curves = METRICS[metric].better, [], curves_of(arms, cells, metric)
     for arm in compared(arms, metric):
-        base = baseline_of(arm, arms)
         ends = {
-            seed: curves[base.name][seed][-1][1]
+            seed: curves[arm.against][seed][-1][1]
             for seed in plan.seeds
-            if all(
-                seed in measured.get(name, {}) and len(curves[name].get(seed, ())) > 1
-                for name in (arm.name, base.name)
-            )
+            if all(len(curves[name].get(seed, ())) > 1 for name in (arm.name, arm.against))
         }
         if len(ends) < 2:
             continue
         need = [
-            tuple(first_reached(curves[name][seed], end, better) for name in (arm.name, base.name))
+            tuple(
+                first_reached(curves[name][seed], end, better) for name in (arm.name, arm.against)
+            )
             for seed, end in ends.items()
         ]
         times = [
@@ -149,7 +147,7 @@ def targets(
             factor = (
                 1.0
                 if costs is None
-                else ratio(costs[arm.name], unit) / ratio(costs[base.name], unit)
+                else ratio(costs[arm.name], unit) / ratio(costs[arm.against], unit)
             )
             ratios = _typical(times, factor, 1.0 - plan.alpha)
             rows.append(
@@ -182,7 +180,7 @@ def _typical(
 
 
 def fronts(
-    arms: Sequence[Arm],
+    arms: Sequence[JudgedArm],
     means: Mapping[str, tuple[float, float, float]],
     costs: Mapping[str, TimedCost],
     metric: str,

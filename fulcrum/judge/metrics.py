@@ -2,53 +2,32 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fulcrum.judge.card import JUDGED, METRICS, MetricCard, compatible
+from fulcrum.judge.cells import CellRecord, Cells
+from fulcrum.judge.design import Design, JudgedArm
 from fulcrum.judge.schema import LARGEST, ShownMetric
 from fulcrum.judge.statistics import Floats, student_interval
-from fulcrum.measure.evaluation import can_measure, loss_of
-from fulcrum.spec.edit import inside
 from fulcrum.spec.remark import Remark, remark
-from fulcrum.spec.run import RunSpec
-from fulcrum.studies.arms import Arm, baseline_of
-from fulcrum.studies.plan import Plan
 
 # --------------------------------------------------------------------------------------------------
 # Pairs of cells: the values that an arm and its baseline have under the same seeds, and whether
 # they may be compared.
 
 
-# what a held-out loss can depend on
-JUDGED_BY = ("flow", "encode.codec", "sample.prompts", "data.stages")
 EQUAL = "images"  # what was held equal
 
-# arm -> seed -> what was measured of the finished cell
-Measurements = Mapping[str, Mapping[int, Any]]
-Failures = Mapping[str, Mapping[int, str]]  # arm -> seed -> why the cell came to nothing
 
-
-class PairedArm(Protocol):
-    """An arm, as far as its pairs ask: its name, and that of the arm it is held against."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def against(self) -> str: ...
-
-
-def value_of(cell: Mapping[str, Any], metric: str) -> float:
-    return float(cell["metrics"][metric]["value"])
-
-
-def values_of(measured: Measurements, arm: str, metric: str) -> dict[int, float]:
+def values_of(cells: Cells, arm: str, metric: str) -> dict[int, float]:
     """Seed -> value of a metric; where it is no number, or was not measured, that seed is missing
     for this metric alone."""
     readings = {
-        seed: cell["metrics"].get(metric, {}).get("value")
-        for seed, cell in measured.get(arm, {}).items()
+        seed: cell.metrics[metric].value
+        for seed, cell in cells.get(arm, {}).items()
+        if metric in cell.metrics
     }
     return {
         seed: float(value)
@@ -62,56 +41,37 @@ def _is_measurement(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= LARGEST
 
 
-def not_stopped(arms: Sequence[Arm], stopped: Collection[str]) -> list[Arm]:
+def not_stopped(arms: Sequence[JudgedArm], stopped: Collection[str]) -> list[JudgedArm]:
     """The arms that have a final value to compare, and something to compare it with: what was
     stopped early is censored."""
     return [arm for arm in arms if arm.name not in stopped and arm.against not in stopped]
 
 
-def compared(arms: Sequence[Arm], metric: str) -> list[Arm]:
-    """The arms whose values of a metric may stand beside their baseline's."""
+def compared(arms: Sequence[JudgedArm], metric: str) -> list[JudgedArm]:
+    """The arms whose values of a metric may be compared with those of what they are held
+    against."""
     return [
         arm
         for arm in arms
-        if not arm.is_baseline
-        and not (metric == "validation_loss" and other_loss(arm, baseline_of(arm, arms)))
+        if not arm.is_baseline and not (metric == "validation_loss" and arm.own_loss)
     ]
 
 
-def may_differ(arm: Arm) -> tuple[str, ...]:
-    """Fields of a metric card that this arm's levers openly change."""
-    fields = {
-        "sample.prompts": "prompts",
-        "sample.guide": "guidance",
-        "sample.steps": "steps",
-        "sample.shift": "sampler",
-    }
-    return tuple(
-        sorted(
-            {
-                field
-                for change in arm.changes
-                for path, field in fields.items()
-                if change.path.startswith(path)
-            }
-        )
+def card_of(cells: Cells, arm: str, metric: str) -> Mapping[str, Any]:
+    """The card of a metric on the first cell of an arm that has it; empty: none has."""
+    cards = (
+        cell.metrics[metric].card for cell in cells.get(arm, {}).values() if metric in cell.metrics
     )
+    return next(cards, {})
 
 
-def other_loss(arm: Arm, base: Arm) -> bool:
-    """Does the arm openly change what a held-out loss is a loss of? Then there is nothing to
-    compare."""
-    touched = any(inside(change.path, JUDGED_BY) for change in arm.changes)
-    return touched and loss_of(arm.run) != loss_of(base.run)
-
-
-def require_same_card(
-    one: Mapping[str, Any], other: Mapping[str, Any], metric: str, allowed: tuple[str, ...]
-) -> None:
-    """Refuse numbers that were not measured alike, but for what the arm's levers openly change."""
-    mine, yours = one["metrics"][metric]["card"], other["metrics"][metric]["card"]
+def require_same_card(one: CellRecord, other: CellRecord, metric: str, arm: JudgedArm) -> None:
+    """Refuse numbers that were not measured alike, except for what the arm openly changes."""
+    if arm.may_differ is None:
+        return
+    mine, yours = one.metrics[metric].card, other.metrics[metric].card
     if mine != yours:
-        compatible(MetricCard(**mine), MetricCard(**yours), allowed)
+        compatible(MetricCard(**mine), MetricCard(**yours), arm.may_differ)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -119,20 +79,18 @@ def require_same_card(
 # baseline must be above.
 
 
-def margins(
-    plan: Plan, arms: Iterable[PairedArm], measured: Measurements, metric: str
-) -> dict[str, float]:
+def margins(plan: Design, arms: Iterable[JudgedArm], cells: Cells, metric: str) -> dict[str, float]:
     """Arm -> the smallest effect of interest, in the metric's unit: the plan's, else in deviations
     of what it is held against over its seeds. An arm without a finished baseline has none."""
     margins = dict[str, float]()
     for arm in arms:
-        values = np.array(list(values_of(measured, arm.against, metric).values()))
+        values = np.array(list(values_of(cells, arm.against, metric).values()))
         if len(values):
             margins[arm.name] = _margin(plan, metric, values)
     return margins
 
 
-def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
+def _margin(plan: Design, metric: str, baseline: Floats) -> float:
     if metric == plan.primary and plan.smallest_effect is not None:
         return plan.smallest_effect
     if metric in plan.margins:
@@ -142,18 +100,12 @@ def _margin(plan: Plan, metric: str, baseline: Floats) -> float:
     return plan.margin_deviations * float(baseline.std(ddof=1)) if len(baseline) > 1 else 0.0
 
 
-def not_learned(measured: Measurements, baseline: str, metric: str, level: float) -> Remark | None:
+def not_learned(cells: Cells, baseline: str, metric: str, level: float) -> Remark | None:
     """Why a baseline has not learned what a metric asks: within the interval over its seeds it does
     no better than pictures that show nothing of it. None: it has, or the metric's floor is not
     known."""
-    cells, values = (
-        measured[baseline],
-        np.array(list(values_of(measured, baseline, metric).values())),
-    )
-    cards = [
-        cell["metrics"][metric]["card"] for cell in cells.values() if metric in cell["metrics"]
-    ]
-    floors = (cards[0].get("floors") or {}) if cards else {}
+    values = np.array(list(values_of(cells, baseline, metric).values()))
+    floors = card_of(cells, baseline, metric).get("floors") or {}
     if not floors or len(values) < 2:
         return None
     higher = METRICS[metric].better == "higher"
@@ -195,27 +147,22 @@ FAMILY = 100  # comparisons that power is reckoned for, at most: the metrics of 
 SECOND = {"attribute_f1": "attribute_f1_second"}  # metric -> the same number by another judge
 
 
-def metrics_of(plan: Plan, run: RunSpec) -> list[str]:
-    """What a study is judged on, the primary metric first. Where real networks judge, the distances
-    of the embedded one, which was made for the embedded world, are left out."""
+def metric_names(plan: Design) -> list[str]:
+    """What a study is judged on, as far as its pictures can tell, the primary metric first. Where
+    real networks judge, the distances of the embedded one, which was made for the embedded world,
+    are left out."""
     names: tuple[str, ...] = SHOWN
     if plan.judges:
         own = (name for name in SHOWN if name not in ("frechet", "mmd", "mmd_published"))
         names = (*(name for judge in plan.judges for name in JUDGED[judge]), *own)
-    return [name for name in dict.fromkeys((plan.primary, *names)) if can_measure(run, name)]
+    return list(dict.fromkeys((plan.primary, *names)))
 
 
-def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetric:
+def shown_metric(name: str, cells: Cells, baseline: str) -> ShownMetric:
     """A metric with the card and the ends of its scale that the baseline's cells carry, as far as
     there are any."""
-    metric = METRICS[name]
-    cards = [
-        cell["metrics"][name]["card"]
-        for cell in measured.get(baseline, {}).values()
-        if name in cell["metrics"]
-    ]
-    card = cards[0] if cards else {}
-    agreed = agreement(name, measured) if name in SECOND else None
+    metric, card = METRICS[name], card_of(cells, baseline, name)
+    agreed = agreement(name, cells) if name in SECOND else None
     return ShownMetric(
         name=name,
         label=metric.label,
@@ -230,12 +177,12 @@ def shown_metric(name: str, measured: Measurements, baseline: str) -> ShownMetri
     )
 
 
-def agreement(metric: str, measured: Measurements) -> Remark | None:
+def agreement(metric: str, cells: Cells) -> Remark | None:
     """How far two judges agree on the cells that both have looked at; None: there are fewer than
     three."""
     pairs = []
-    for arm in measured:
-        first, second = (values_of(measured, arm, name) for name in (metric, SECOND[metric]))
+    for arm in cells:
+        first, second = (values_of(cells, arm, name) for name in (metric, SECOND[metric]))
         pairs += [(first[seed], second[seed]) for seed in first.keys() & second.keys()]
     if len(pairs) < 3:
         return None
