@@ -60,9 +60,7 @@ def score_rows(
     scores = np.full(len(store), np.nan)
     edges = np.flatnonzero(np.diff(store.rows["bucket"][rows])) + 1
     batches = [
-        part
-        for run in np.split(rows, edges)
-        for part in np.split(run, range(ROWS, len(run), ROWS))
+        part for run in np.split(rows, edges) for part in np.split(run, range(ROWS, len(run), ROWS))
     ]
     begun, busy, tally = time.monotonic(), 0.0, Tally("scored", len(rows), say, "pairs")
     decoded = prefetched(partial(_pictures, store), batches, 1, thread_name_prefix="decode")
