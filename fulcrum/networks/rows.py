@@ -140,13 +140,13 @@ class Encoder:
         row's arithmetic depends on the other rows of its batch.
         """
         emb, mask = self.texts.stored(ids, self.texts.longest, numbers, pinned)
-        empty = self.texts.empty
+        text = Text(emb, mask, most_tokens(mask, len(self.texts.empty)))
         return Batch(
             x0=self.latents.stored(ids, pinned),
-            text=Text(emb, mask, most_tokens(mask, len(empty))),
+            text=text,
             teacher={},
             ids=torch.from_numpy(np.asarray(ids, dtype=np.int64)),
-            empty_text=empty,
+            empty_text=self.texts.empty,
             geometry=torch.from_numpy(self.source.geometry(ids)) if self.geometry else None,
         )
 
