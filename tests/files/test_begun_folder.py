@@ -76,11 +76,3 @@ def test_nothing_an_empty_lock_empty_folders_and_what_is_being_written_are_a_beg
     assert is_begun(tmp_path)
     (tmp_path / "shards" / "mine.tar").touch()
     assert not is_begun(tmp_path)
-
-
-def test_what_an_earlier_version_left_is_known_by_the_command(tmp_path: Path) -> None:
-    (tmp_path / "part-00000.jsonl").write_text("{}")
-    assert not is_begun(tmp_path)
-    assert is_begun(
-        tmp_path, MARK._replace(known=lambda folder: (folder / "part-00000.jsonl").exists())
-    )
