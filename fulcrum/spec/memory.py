@@ -5,12 +5,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from fulcrum.spec.flops import (
-    REMEMBERED,
     SIZE,
+    TEXT_TOKENS,
     beside,
     first_block_reached,
     learned_weights,
     parameters,
+    remembered,
     seen_by_blocks,
     sizes_of,
 )
@@ -137,6 +138,14 @@ class RankLayout(NamedTuple):
         return sum(map(self.is_recomputed, range(depth))) / depth
 
 
+EAGER = RankLayout(compiled=False)
+
+
+def step_memory(run: RunSpec, text: float = TEXT_TOKENS, layout: RankLayout = EAGER) -> float:
+    """Bytes that one process needs at the peak of a training step."""
+    return sum(rank_memory(run, text, layout).values())
+
+
 def rank_memory(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
     """Bytes by part, on one rank, in the phase of the run that needs most."""
     held = weights_memory(run, layout)
@@ -162,12 +171,7 @@ def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
     held = {
         "weights": SIZE["fp32"] * whole / shared,
         "gradients": SIZE["fp32"] * moving / (shared if sent else 1),
-        "optimizer": (
-            moving
-            * int(getattr(run.optim.rule, "remembers", REMEMBERED))
-            * SIZE[run.precision.optimizer]
-            / shared
-        ),
+        "optimizer": moving * remembered(run) / shared,
         "average": 0.0 if run.average.kind == "last_weights" else SIZE["fp32"] * whole / shared,
     }
     block = whole / run.model.depth
@@ -185,7 +189,7 @@ def term_parameters(run: RunSpec) -> dict[str, int]:
     """What the terms of any phase learn, by name; each is counted in a phase that has it, for there
     its teacher is too."""
     homes = {term.name: (term, phase.run) for phase in phases(run) for term in phase.run.terms}
-    return {name: int(_of_term(term, "parameters", home)) for name, (term, home) in homes.items()}
+    return {name: term.parameters(home) for name, (term, home) in homes.items()}
 
 
 def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
@@ -209,7 +213,7 @@ def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
     if again:  # the stream that enters each of them, and the text once
         blocks += SIZE["fp32"] * (sum(again) + text)
     ends = SIZE["fp32"] * (3 + sizes.fuses) * run.tokens
-    terms = sum(_of_term(term, "numbers", run) for term in run.terms)
+    terms = sum(term.numbers(run) for term in run.terms)
     return model.width * (blocks + ends) + SIZE["fp32"] * (terms + PICTURES * picture_numbers(run))
 
 
@@ -245,7 +249,7 @@ def fitting(
     nothing known fits. `home`: where more processes would be."""
 
     def fits(other: RankLayout) -> bool:
-        return sum(rank_memory(run, text, other).values()) <= memory
+        return step_memory(run, text, other) <= memory
 
     def fewer_rows(other: RankLayout) -> RankLayout | None:
         rows, most = other.pass_rows(run), other.rows(run)
@@ -298,9 +302,3 @@ def _learned(run: RunSpec) -> int:
     return beside(sizes, learned) + learned_weights(
         sizes, learned, 3 * (run.model.width // run.model.heads)
     )
-
-
-def _of_term(term: object, what: str, run: RunSpec) -> float:
-    """What a term says of itself; one that says nothing counts as nothing."""
-    formula = getattr(term, what, None)
-    return 0.0 if formula is None else float(formula(run))

@@ -15,7 +15,7 @@ from fulcrum.spec.flops import (
 )
 from fulcrum.spec.memory import RankLayout, frozen_flops, row_bytes
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import mean_over_images, phases
+from fulcrum.spec.stage import mean_over_images, terms_of
 
 # --------------------------------------------------------------------------------------------------
 # The GPUs that an estimate knows: what each can do at most, what it holds, and what an hour of it
@@ -196,7 +196,7 @@ def step_time(
     gpu, rows = machine.gpu, run.budget.batch / machine.number
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
     again = 1 + (AGAIN - 1) * layout.recomputed_share(run.model.depth)
-    terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
+    terms = sum(term.flops(run) or 0.0 for term in terms_of(run).values())
     products = rows * (denoiser_training_flops(run, text) * again + terms) / speed
     crossing = (
         rows
@@ -246,10 +246,6 @@ def _seeing(parts: dict[str, float | None]) -> float:
     """Of the networks that look at pictures; texts were read beforehand in every published arm but
     one."""
     return sum(one or 0.0 for name, one in parts.items() if name != "text")
-
-
-def _terms(run: RunSpec) -> list[object]:
-    return list({term.name: term for phase in phases(run) for term in phase.run.terms}.values())
 
 
 def hours_in_words(hours: float) -> str:
