@@ -10,6 +10,7 @@ from fulcrum.advice.configs import ConfigFamily, ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
 from fulcrum.advice.scripts import (
     Script,
+    called,
     constant_of,
     dotted,
     is_constant,
@@ -145,13 +146,10 @@ class GuidanceUnequal(AuditRule):
     )
 
     def in_family(self, family: ConfigFamily) -> Sightings:
-        for arm in family.arms:
-            for change in arm.changes:
-                if any(word in change.path for word in WORDS):
-                    yield Sighting(
-                        arm.at(change.path),
-                        f"the arm is drawn otherwise than the baseline: {change}",
-                    )
+        for arm, change in family.changes:
+            if any(word in change.path for word in WORDS):
+                seen = f"the arm is drawn otherwise than the baseline: {change}"
+                yield Sighting(arm.at(change.path), seen)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -315,7 +313,7 @@ class MetricRange(AuditRule):
 def _metric(value: ast.AST) -> ast.Call | None:
     """The call that makes the metric, behind `.to(device)`."""
     for part in ast.walk(value):
-        if isinstance(part, ast.Call) and dotted(part.func).rpartition(".")[2] in METRICS:
+        if isinstance(part, ast.Call) and called(part) in METRICS:
             return part
     return None
 
@@ -327,7 +325,7 @@ def _bytes(script: Script, given: ast.AST) -> bool:
             formats = script.cast_formats(given)
             if formats:
                 return formats == {"uint8"}
-            if dotted(given.func).rpartition(".")[2] in ("float", "double"):
+            if called(given) in ("float", "double"):
                 return False
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Div):
             return False
@@ -412,8 +410,7 @@ class NoiseSharedBySamples(AuditRule):
                 if isinstance(part, ast.Name | ast.Attribute)
             }
             draws = any(
-                isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in DRAWS
-                for node in ast.walk(loops[0])
+                isinstance(node, ast.Call) and called(node) in DRAWS for node in ast.walk(loops[0])
             )
             if draws and not used & moving:
                 yield Sighting(
@@ -777,7 +774,7 @@ class ValidationDrawsAnew(AuditRule):
                 node
                 for node in ast.walk(home)
                 if isinstance(node, ast.Call)
-                and dotted(node.func).rpartition(".")[2] in RANDOM_CALLS
+                and called(node) in RANDOM_CALLS
                 and keyword(node, "generator") is None
             ]
             if draws:
