@@ -105,6 +105,11 @@ KEPT = {
 PICTURES = 10
 AHEAD = 3  # batches of inputs at a time: the one in use, and two that are prepared
 Recompute = Literal["none", "selective", "full"]  # of no block, every other from the first on, all
+MORE_RECOMPUTED: dict[Recompute, tuple[Recompute, ...]] = {
+    "none": ("selective", "full"),
+    "selective": ("full",),
+    "full": (),
+}
 
 
 class RankLayout(NamedTuple):
@@ -126,6 +131,13 @@ class RankLayout(NamedTuple):
 
     def pass_rows(self, run: RunSpec) -> int:
         return min(self.microbatch or self.rows(run), self.rows(run))
+
+    def pass_sizes(self, run: RunSpec) -> list[int]:
+        """Rows that a pass may have instead: those that divide a rank's, most first."""
+        rows = self.rows(run)
+        small = [count for count in range(1, math.isqrt(rows) + 1) if rows % count == 0]
+        sizes = {*small, *(rows // count for count in small)}
+        return sorted((count for count in sizes if count <= self.pass_rows(run)), reverse=True)
 
     def passes(self, run: RunSpec) -> int:
         return -(-self.rows(run) // self.pass_rows(run))
@@ -252,27 +264,18 @@ def fitting(
         return step_memory(run, text, other) <= memory
 
     def fewer_rows(other: RankLayout) -> RankLayout | None:
-        rows, most = other.pass_rows(run), other.rows(run)
-        small = [count for count in range(1, math.isqrt(most) + 1) if most % count == 0]
-        passes = [
-            count for count in (*(most // one for one in small), *reversed(small)) if count <= rows
-        ]
-        return next(
-            (one for count in passes if fits(one := other._replace(microbatch=count))), None
-        )
+        smaller = (other._replace(microbatch=rows) for rows in other.pass_sizes(run))
+        return next(filter(fits, smaller), None)
 
     remedies: list[tuple[str, RankLayout]] = []
     if layout.sharing < layout.ranks and fits(together := layout._replace(shards=None)):
         remedies.append(("--mesh fsdp", together))
-    again = layout._replace(recompute="full")
     if (one := fewer_rows(layout)) is not None:
         remedies.append((f"--microbatch {one.microbatch}", one))
-    half = layout._replace(recompute="selective")
-    if layout.recompute == "none" and fits(half):
-        remedies.append(("--recompute selective", half))
-    elif layout.recompute != "full" and fits(again):
-        remedies.append(("--recompute full", again))
-    elif layout.recompute != "full" and not remedies and (one := fewer_rows(again)) is not None:
+    again = [layout._replace(recompute=way) for way in MORE_RECOMPUTED[layout.recompute]]
+    if (half := next(filter(fits, again), None)) is not None:
+        remedies.append((f"--recompute {half.recompute}", half))
+    elif again and not remedies and (one := fewer_rows(again[-1])) is not None:
         remedies.append((f"--recompute full --microbatch {one.microbatch}", one))
     for ranks in (2**power for power in range(1, 11)):
         if ranks > layout.ranks and run.budget.batch % ranks == 0:

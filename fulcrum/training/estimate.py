@@ -383,10 +383,7 @@ def chosen_layout(
         else (mesh_shape(mesh, machine.number).shards,)
     )
     layout = RankLayout(machine.number, shared[0], microbatch, recompute or "none")
-    rows = layout.rows(run)
-    sizes = (
-        [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
-    )
+    sizes = [microbatch] if microbatch else layout.pass_sizes(run)
     ways: tuple[Recompute, ...] = (recompute,) if recompute else ("none", "selective", "full")
     for shards, way, count in product(dict.fromkeys(shared), ways, sizes):
         one = layout._replace(shards=shards, recompute=way, microbatch=count)
