@@ -74,15 +74,6 @@ class Audit(NamedTuple):
         }
 
 
-class _Found(NamedTuple):
-    """What was read of a target, before it is told."""
-
-    kind: str
-    looked_at: str
-    faults: list[Fault]
-    ignored: list[tuple[str, str, str]]
-
-
 def audit(
     target: str, options: AuditOptions | None = None, evidence: OwnEvidence = NO_EVIDENCE
 ) -> Audit:
@@ -94,13 +85,13 @@ def audit(
         _file_reader(path) if path.is_file() else _folder_reader(path) if path.is_dir() else _named
     )
     judge = Judge(evidence, chosen_rules(options.only, options.skip))
-    reading = reader(target, path, options, judge)
+    told = reader(target, path, options, judge)
     if path.is_dir() and reader is not _project:
-        reading = _with_scripts(reading, path, judge)
-    return Audit(target, reading.kind, reading.looked_at, stacked(reading.faults), reading.ignored)
+        told = _with_scripts(told, path, judge)
+    return told._replace(faults=stacked(told.faults))
 
 
-def _file_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Found]:
+def _file_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], Audit]:
     kind = path.suffix.lower()
     if kind == ".py":
         return _script
@@ -121,7 +112,7 @@ def _file_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Foun
     )
 
 
-def _folder_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], _Found]:
+def _folder_reader(path: Path) -> Callable[[str, Path, AuditOptions, Judge], Audit]:
     from fulcrum.advice.tensors import is_model_folder
 
     if (path / "store.json").is_file():
@@ -168,20 +159,24 @@ def _toml(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _script(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _script(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     script = read_script(path)
     faults, ignored = _of_script(script, target, judge)
-    return _Found(
-        "script", f"{len(script.source.splitlines()):,} lines, parsed and not run", faults, ignored
+    return Audit(
+        target,
+        "script",
+        f"{len(script.source.splitlines()):,} lines, parsed and not run",
+        faults,
+        ignored,
     )
 
 
-def _with_scripts(reading: _Found, path: Path, judge: Judge) -> _Found:
+def _with_scripts(told: Audit, path: Path, judge: Judge) -> Audit:
     """The scripts that lie beside weights or data are looked at too; links, and what lies deeper,
     are not."""
-    scripts, faults, ignored = sorted(path.glob("*.py")), [*reading.faults], [*reading.ignored]
+    scripts, faults, ignored = sorted(path.glob("*.py")), [*told.faults], [*told.ignored]
     if not scripts:
-        return reading
+        return told
     for file in scripts:
         try:
             if file.is_symlink():
@@ -190,30 +185,36 @@ def _with_scripts(reading: _Found, path: Path, judge: Judge) -> _Found:
         except BadInput as error:
             faults.append(unreadable(file.name, str(error)))
     count = "1 script" if len(scripts) == 1 else f"{len(scripts)} scripts"
-    return _Found(f"{reading.kind} and {count}", reading.looked_at, faults, ignored)
+    return told._replace(kind=f"{told.kind} and {count}", faults=faults, ignored=ignored)
+
+
+def _answered(
+    look: Callable[[AuditRule], Sightings], source: str, name: str, judge: Judge
+) -> tuple[list[Fault], list[tuple[str, str, str]]]:
+    """What every rule saw in a file, less what its comments answer."""
+    faults = judge.faults(look, lambda one: f"{name}:{one.place}")
+    return ignores_in(source, name).applied(faults)
 
 
 def _of_script(
     script: Script, name: str, judge: Judge
 ) -> tuple[list[Fault], list[tuple[str, str, str]]]:
-    faults = judge.faults(lambda rule: rule.in_script(script), lambda one: f"{name}:{one.place}")
-    return ignores_in(script.source, name).applied(faults)
+    return _answered(lambda rule: rule.in_script(script), script.source, name, judge)
 
 
-def _config(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _config(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     config = read_config(path)
     faults, ignored = _of_config(config, target, judge)
-    return _Found("configuration", f"{len(config.entries):,} values", faults, ignored)
+    return Audit(target, "configuration", f"{len(config.entries):,} values", faults, ignored)
 
 
 def _of_config(
     config: ConfigFile, name: str, judge: Judge
 ) -> tuple[list[Fault], list[tuple[str, str, str]]]:
-    faults = judge.faults(lambda rule: rule.in_config(config), lambda one: f"{name}:{one.place}")
-    return ignores_in(config.source, name).applied(faults)
+    return _answered(lambda rule: rule.in_config(config), config.source, name, judge)
 
 
-def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     files = project_files(path)
     plans = [file for file in files if file.suffix.lower() == ".toml" and _is_plan(file)]
     project = read_project(path, [file for file in files if file not in plans], options.say)
@@ -240,7 +241,7 @@ def _project(target: str, path: Path, options: AuditOptions, judge: Judge) -> _F
     comments = Ignores.joined(ignores_in(source, _below(file, path)) for source, file in sources)
     _extend(faults, ignored, comments.applied(together, again=True))
     faults += [unreadable(_below(one.path, path), one.why) for one in project.unread]
-    return _Found("project", _counted(project, len(plans)), faults, ignored)
+    return Audit(target, "project", _counted(project, len(plans)), faults, ignored)
 
 
 def _of_family(family: ConfigFamily, folder: Path, judge: Judge) -> list[Fault]:
@@ -274,7 +275,7 @@ def _below(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
-def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     from fulcrum.advice.steps import read_study
     from fulcrum.levers.catalog import with_files
     from fulcrum.studies.plan import Plan
@@ -298,10 +299,12 @@ def _plan(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
             lambda rule: rule.in_run(study.arms[0].run),
             lambda one: f"{target}: baseline: {one.place}",
         )
-    return _Found("plan", f"{len(study.arms)} arms x {len(study.plan.seeds)} seeds", faults, [])
+    return Audit(
+        target, "plan", f"{len(study.arms)} arms x {len(study.plan.seeds)} seeds", faults, []
+    )
 
 
-def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     """A run's key, or a phrase."""
     if (
         re.fullmatch(r"[0-9a-f]{4,64}", target)
@@ -324,12 +327,12 @@ def _named(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
             f'"spark + {target}" is one; its laws: fulcrum levers check {target}',
         )
     phrase = parse(target, known, options.settings)
-    return _Found(
-        "phrase", "the whole description of the run", _of_run(phrase.run, target, judge), []
+    return Audit(
+        target, "phrase", "the whole description of the run", _of_run(phrase.run, target, judge), []
     )
 
 
-def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     from fulcrum.levers.catalog import with_files
     from fulcrum.spec.edit import read
     from fulcrum.training.run_folder import RunFolder
@@ -337,14 +340,16 @@ def _run(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found
 
     folder = find_run(target, options.out)
     run = read(RunFolder(folder).about()["run"], with_files(options.files)[0].fillers)
-    return _Found("run", f"the description of {folder.name}", _of_run(run, target, judge), [])
+    return Audit(
+        target, "run", f"the description of {folder.name}", _of_run(run, target, judge), []
+    )
 
 
 def _of_run(run: Any, name: str, judge: Judge) -> list[Fault]:
     return judge.faults(lambda rule: rule.in_run(run), lambda one: f"{name}: {one.place}")
 
 
-def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     from fulcrum.advice.tensors import READ, read_tensors_of
 
     tensors = read_tensors_of(path, options.values, options.rate)
@@ -363,7 +368,8 @@ def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) ->
         if options.values
         else "headers only; values: --values 4096"
     )
-    return _Found(
+    return Audit(
+        target,
         "checkpoint",
         f"{len(tensors.tensors):,} tensors, {numbers:,} numbers ({formats}); {how}",
         faults,
@@ -371,7 +377,7 @@ def _checkpoint(target: str, path: Path, options: AuditOptions, judge: Judge) ->
     )
 
 
-def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     from fulcrum.advice.tensors import read_model_folder
 
     folder = read_model_folder(path, options.values, options.rate)
@@ -386,7 +392,7 @@ def _model(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Fou
         f"{part.name or 'model'} ({part.declared or part.own or 'no class named'})"
         for part in folder.parts
     )
-    return _Found("model folder", f"{folder.pipeline or 'one model'}: {kinds}", faults, [])
+    return Audit(target, "model folder", f"{folder.pipeline or 'one model'}: {kinds}", faults, [])
 
 
 def _of_part(part: "ModelPart", target: str, judge: Judge) -> list[Fault]:
@@ -399,7 +405,7 @@ def _of_part(part: "ModelPart", target: str, judge: Judge) -> list[Fault]:
     return faults + [unreadable(str(file), why) for file, why in part.tensors.unread]
 
 
-def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Found:
+def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> Audit:
     from fulcrum.advice.caption_sets import read_captions
 
     captions = read_captions(target, options.tokens, say=options.say)
@@ -421,8 +427,12 @@ def _data(target: str, path: Path, options: AuditOptions, judge: Judge) -> _Foun
         faults += judge.faults(
             lambda rule: rule.in_codec_trial(trial), lambda one: f"{target}: {one.place}"
         )
-    return _Found(
-        "data set", captions.words + (f"; {pairs.words}" if options.score else ""), faults, []
+    return Audit(
+        target,
+        "data set",
+        captions.words + (f"; {pairs.words}" if options.score else ""),
+        faults,
+        [],
     )
 
 
@@ -520,11 +530,11 @@ class StepTracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What is multiplied by a cosine or sine of positions; those of the time embedding stand in
         another place."""
         if name in ANGLES and not any(self._is(one, self._times) for one in given):
-            self._note("rotary", name, given[:1])
+            self._note("rope", name, given[:1])
             self._tables.update({id(one): ref(one) for one in made})
         elif any(self._is(one, self._tables) for one in given):
             if name in ("mul", "mul_"):
-                self._note("rotary", name, given)
+                self._note("rope", name, given)
             elif name in (
                 *CASTS,
                 "view",

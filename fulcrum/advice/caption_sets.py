@@ -278,30 +278,38 @@ def _pairs(data: str, side: int, caption: str) -> Iterator[tuple[str, NDArray[np
     """Name, picture (3, side, side), caption; of a store from all over it, of other data from its
     beginning. What cannot be opened, or has no caption, is passed over: another rule names it."""
     names = set[str]()
-    for name, content, captions in _samples_of(data):
+    for name, content, captions in samples_of(data, PAIRS):
         names |= set(captions)
         texts = captions.get(caption or "long") or (
             [] if caption else next(iter(captions.values()), [])
         )
         if not texts or not texts[0].strip():
             continue
-        try:
-            image = decode(content).image
-        except (BadSample, OSError):
-            continue
-        yield (
-            name,
-            np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(),
-            texts[0],
-        )
+        if (picture := square(content, side)) is not None:
+            yield name, picture, texts[0]
     if caption and caption not in names:
         raise BadInput(f"no picture of {data} has a caption '{caption}'", nearest(caption, names))
 
 
-def _samples_of(data: str) -> Iterator[tuple[str, bytes, dict[str, list[str]]]]:
+def square(content: bytes, side: int, enlarge: bool = True) -> NDArray[np.uint8] | None:
+    """A picture cut and resized to (3, side, side); None where it cannot be opened, or is smaller
+    and must not be enlarged."""
+    try:
+        image = decode(content).image
+    except (BadSample, OSError):
+        return None
+    if min(image.size) < side and not enlarge:
+        return None
+    return np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy()
+
+
+def samples_of(
+    data: str, count: int | None = None
+) -> Iterator[tuple[str, bytes, dict[str, list[str]]]]:
+    """Name, picture and captions; of a store some `count` from all over it."""
     if (Path(data) / ABOUT).is_file():
         store = PictureStore(Path(data), verify=False)
-        for row in range(0, len(store), max(1, len(store) // PAIRS)):
+        for row in range(0, len(store), max(1, len(store) // (count or len(store) or 1))):
             yield store.name(row), store.data(row), store.captions(row)
     else:
         for sample in open_given(data):

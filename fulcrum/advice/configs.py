@@ -78,6 +78,11 @@ class Entry(NamedTuple):
         return self.number
 
     @property
+    def low(self) -> bool:
+        """Does it name a number format of two bytes?"""
+        return self.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "float16", "half")
+
+    @property
     def on(self) -> bool:
         return self.value is True or self.text in ("true", "yes", "on")
 
@@ -346,6 +351,11 @@ class ConfigArm(NamedTuple):
 class ConfigFamily(NamedTuple):
     baseline: ConfigArm
     arms: list[ConfigArm]
+
+    @property
+    def changes(self) -> list[tuple[ConfigArm, ConfigChange]]:
+        """Of all arms."""
+        return [(arm, change) for arm in self.arms for change in arm.changes]
 
 
 class Inherited:

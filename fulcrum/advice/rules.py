@@ -393,8 +393,12 @@ LOOKS = {
 
 
 def looks_at(rule: AuditRule) -> list[str]:
-    """What a rule knows how to judge: the methods that it defines itself."""
-    return [word for method, word in LOOKS.items() if method in vars(type(rule))]
+    """What a rule knows how to judge: the methods that it overrides."""
+    return [
+        word
+        for method, word in LOOKS.items()
+        if getattr(type(rule), method) is not getattr(AuditRule, method)
+    ]
 
 
 def severities(rule: AuditRule) -> str:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from fulcrum.advice.configs import (
     INHERITS,
-    LABELS,
     OUTPUTS,
     SUFFIXES,
     ConfigFamily,
@@ -19,11 +18,14 @@ from fulcrum.advice.rule import AuditRule, Sighting, Sightings
 from fulcrum.advice.scripts import (
     Script,
     TrainingProject,
+    arguments,
+    called,
     dotted,
     is_constant,
     keyword,
     number,
     source_of,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -178,17 +180,11 @@ class CachingUnequal(AuditRule):
     fix = "cache for all arms or for none; tell throughput with encoding counted"
 
     def in_family(self, family: ConfigFamily) -> Sightings:
-        for arm in family.arms:
-            for change in arm.changes:
-                if (
-                    WORDS.search(change.path)
-                    and not isinstance(change.after, str)
-                    and not isinstance(change.before, str)
-                ):
-                    yield Sighting(
-                        arm.at(change.path),
-                        f"the arm encodes otherwise than the baseline: {change}",
-                    )
+        for arm, change in family.changes:
+            texts = isinstance(change.after, str) or isinstance(change.before, str)
+            if WORDS.search(change.path) and not texts:
+                seen = f"the arm encodes otherwise than the baseline: {change}"
+                yield Sighting(arm.at(change.path), seen)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -301,8 +297,7 @@ class DosesUnequal(AuditRule):
         for kind, pattern in KINDS.items():
             doses = [
                 (arm, change)
-                for arm in family.arms
-                for change in arm.changes
+                for arm, change in family.changes
                 if re.search(pattern, change.path)
                 and DOSES.search(change.path)
                 and isinstance(change.after, int | float)
@@ -760,11 +755,7 @@ class SettingReadByNobody(AuditRule):
             for node in script.nodes
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
-        texts = {
-            node.value
-            for node in script.nodes
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
+        texts = set(script.texts)
         flags = {flag for option in script.options for flag in (option.name, f"--{option.name}")}
         for option in script.options:
             used_as_text = any(
@@ -786,37 +777,27 @@ class SettingReadByNobody(AuditRule):
         known |= {
             part.lower()
             for script in project.scripts
-            for node in script.nodes
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            for part in re.split(r"[^\w]+", node.value)
+            for text in script.texts
+            for part in re.split(r"[^\w]+", text)
         }
-        whole = any(_passes_whole(script) for script in project.scripts)
-        handed = (
-            {path for script in project.scripts for path in _read_paths(script)}
-            if not whole
-            else set()
-        )
-        for family in project.families if not whole else ():
-            for arm in family.arms:
-                for change in arm.changes:
-                    leaf = change.path.rpartition(".")[2]
-                    parts = change.path.split(".")
-                    above = {
-                        ".".join(parts[first:last])
-                        for last in range(len(parts))
-                        for first in range(last)
-                    }
-                    if (
-                        leaf not in known
-                        and not LABELS.search(change.path)
-                        and not leaf.isdigit()
-                        and not above & handed
-                    ):
-                        yield Sighting(
-                            arm.at(change.path),
-                            f"the arm sets {change.path} = {change.after!r}, and no script names"
-                            f" '{leaf}'",
-                        )
+        if any(_passes_whole(script) for script in project.scripts):
+            return
+        handed = {path for script in project.scripts for path in _read_paths(script)}
+        for family in project.families:
+            for arm, change in family.changes:
+                parts = change.path.split(".")
+                leaf = parts[-1]
+                above = {
+                    ".".join(parts[first:last])
+                    for last in range(len(parts))
+                    for first in range(last)
+                }
+                if leaf not in known and not leaf.isdigit() and not above & handed:
+                    yield Sighting(
+                        arm.at(change.path),
+                        f"the arm sets {change.path} = {change.after!r}, and no script names"
+                        f" '{leaf}'",
+                    )
 
 
 def is_help(call: ast.Call) -> bool:
@@ -847,13 +828,13 @@ def _holder(script: Script) -> str:
 
 
 def _parsed(value: ast.AST | None, parsers: set[str]) -> bool:
-    return isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] in parsers
+    return isinstance(value, ast.Call) and called(value) in parsers
 
 
 def _leaves(script: Script, holder: str) -> bool:
     """Are the options handed to code that is not in this file, by a call or by a return?"""
     own = {node.name for node in script.nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    called = {dotted(call.func) for call in script.calls}
+    within = {dotted(call.func) for call in script.calls}
     for node in script.nodes:
         if (
             isinstance(node, ast.Return)
@@ -861,11 +842,11 @@ def _leaves(script: Script, holder: str) -> bool:
             and holder in ast.unparse(node.value).split(".")
         ):
             home = script.function(node)
-            if home is None or home.name not in called:
+            if home is None or home.name not in within:
                 return True
     for call in script.calls:
-        end = dotted(call.func).rpartition(".")[2]
-        given = [*call.args, *(one.value for one in call.keywords)]
+        end = called(call)
+        given = arguments(call)
         handed = any(isinstance(one, ast.Name) and one.id in (holder, "args") for one in given)
         spread = any(one.arg is None and "vars(" in ast.unparse(one.value) for one in call.keywords)
         if spread or (handed and end not in own and end not in SINKS):
@@ -895,8 +876,8 @@ def _read_paths(script: Script) -> set[str]:
         key = node.slice if isinstance(node, ast.Subscript) else None
         if isinstance(node, ast.Call) and dotted(node.func).endswith(".get") and node.args:
             key = node.args[0]
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            paths.add(key.value.lower())
+        if (text := text_of(key)) is not None:
+            paths.add(text.lower())
     return paths
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fulcrum.advice.caption_sets import CaptionSet
@@ -10,6 +11,7 @@ from fulcrum.advice.configs import ConfigFamily, ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
 from fulcrum.advice.scripts import (
     Script,
+    called,
     constant_of,
     dotted,
     is_constant,
@@ -145,13 +147,10 @@ class GuidanceUnequal(AuditRule):
     )
 
     def in_family(self, family: ConfigFamily) -> Sightings:
-        for arm in family.arms:
-            for change in arm.changes:
-                if any(word in change.path for word in WORDS):
-                    yield Sighting(
-                        arm.at(change.path),
-                        f"the arm is drawn otherwise than the baseline: {change}",
-                    )
+        for arm, change in family.changes:
+            if any(word in change.path for word in WORDS):
+                seen = f"the arm is drawn otherwise than the baseline: {change}"
+                yield Sighting(arm.at(change.path), seen)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -179,49 +178,10 @@ class KernelBlindToDiversity(AuditRule):
     )
 
     def in_script(self, script: Script) -> Sightings:
-        if not script.mentions(r"mmd"):
-            return
-        unit = (
-            script.mentions(r"^normalize$")
-            or script.mentions(r"^norm$|linalg")
-            or script.mentions(r"cmmd|clip|dino")
-        )
-        for name, values in script.assignments.items():
-            for value in values:
-                width = number(value)
-                if (
-                    NAME.match(name.rpartition(".")[2])
-                    and width is not None
-                    and width >= WIDEST
-                    and unit
-                ):
-                    yield Sighting(
-                        script.at(value), f"{name} = {width:g} on features of length one"
-                    )
-        for call in script.calls:
-            width = number(keyword(call, "sigma", "bandwidth"))
-            if (
-                width is not None
-                and width >= WIDEST
-                and "mmd" in dotted(call.func).lower()
-                and unit
-            ):
-                yield Sighting(
-                    script.at(call),
-                    f"{dotted(call.func)} has a kernel of width {width:g} on features of"
-                    " length one",
-                )
-        for node in script.nodes:
-            if isinstance(node, ast.FunctionDef) and "mmd" in node.name.lower() and unit:
-                for argument, default in zip(
-                    reversed(node.args.args), reversed(node.args.defaults), strict=False
-                ):
-                    width = number(default)
-                    if NAME.match(argument.arg) and width is not None and width >= WIDEST:
-                        yield Sighting(
-                            script.at(default),
-                            f"{node.name} has {argument.arg}={width:g} on features of length one",
-                        )
+        unit = script.mentions(r"^normalize$|^norm$|linalg|cmmd|clip|dino")
+        for node, seen, width in _kernels(script) if unit and script.mentions(r"mmd") else ():
+            if width is not None and width >= WIDEST:
+                yield Sighting(script.at(node), f"{seen.format(width)} on features of length one")
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"mmd.*(sigma|bandwidth|kernel_width)$"):
@@ -231,6 +191,23 @@ class KernelBlindToDiversity(AuditRule):
                     f"{entry.path} = {entry.value}",
                     f"set {entry.leaf} to the median distance of the reference's features",
                 )
+
+
+def _kernels(script: Script) -> Iterator[tuple[ast.AST, str, float | None]]:
+    """Where the width of a kernel is written, in words, and the width."""
+    for name, values in script.assignments.items():
+        if NAME.match(name.rpartition(".")[2]):
+            yield from ((value, f"{name} = {{:g}}", number(value)) for value in values)
+    for call in script.calls:
+        if "mmd" in dotted(call.func).lower():
+            width = number(keyword(call, "sigma", "bandwidth"))
+            yield call, f"{dotted(call.func)} has a kernel of width {{:g}}", width
+    for node in script.nodes:
+        if isinstance(node, ast.FunctionDef) and "mmd" in node.name.lower():
+            defaults = zip(reversed(node.args.args), reversed(node.args.defaults), strict=False)
+            for argument, default in defaults:
+                if NAME.match(argument.arg):
+                    yield default, f"{node.name} has {argument.arg}={{:g}}", number(default)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -315,7 +292,7 @@ class MetricRange(AuditRule):
 def _metric(value: ast.AST) -> ast.Call | None:
     """The call that makes the metric, behind `.to(device)`."""
     for part in ast.walk(value):
-        if isinstance(part, ast.Call) and dotted(part.func).rpartition(".")[2] in METRICS:
+        if isinstance(part, ast.Call) and called(part) in METRICS:
             return part
     return None
 
@@ -327,7 +304,7 @@ def _bytes(script: Script, given: ast.AST) -> bool:
             formats = script.cast_formats(given)
             if formats:
                 return formats == {"uint8"}
-            if dotted(given.func).rpartition(".")[2] in ("float", "double"):
+            if called(given) in ("float", "double"):
                 return False
         if isinstance(given, ast.BinOp) and isinstance(given.op, ast.Div):
             return False
@@ -412,8 +389,7 @@ class NoiseSharedBySamples(AuditRule):
                 if isinstance(part, ast.Name | ast.Attribute)
             }
             draws = any(
-                isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in DRAWS
-                for node in ast.walk(loops[0])
+                isinstance(node, ast.Call) and called(node) in DRAWS for node in ast.walk(loops[0])
             )
             if draws and not used & moving:
                 yield Sighting(
@@ -777,7 +753,7 @@ class ValidationDrawsAnew(AuditRule):
                 node
                 for node in ast.walk(home)
                 if isinstance(node, ast.Call)
-                and dotted(node.func).rpartition(".")[2] in RANDOM_CALLS
+                and called(node) in RANDOM_CALLS
                 and keyword(node, "generator") is None
             ]
             if draws:

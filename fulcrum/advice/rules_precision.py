@@ -2,14 +2,15 @@
 
 import ast
 import re
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fulcrum.advice.configs import ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
-from fulcrum.advice.scripts import LOW, Script, dotted, is_constant, keyword, source_of
-from fulcrum.advice.steps import StepTrace
+from fulcrum.advice.scripts import LOW, Script, called, dotted, is_constant, keyword, source_of
+from fulcrum.advice.steps import Kind, StepTrace
 from fulcrum.advice.tensors import BITS as STORED_BITS
 from fulcrum.advice.tensors import LOW as LOW_STORED
 from fulcrum.advice.tensors import TRAINED, ModelFolder, StoredTensors, matching
@@ -131,7 +132,7 @@ class AverageInBf16(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"(^|[._])ema\w*(\.|_)(\w+_)?dtype$"):
-            if entry.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "float16"):
+            if entry.low:
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}")
 
     def in_tensors(self, tensors: StoredTensors) -> Sightings:
@@ -323,7 +324,7 @@ class FsdpCastsInputs(AuditRule):
         if not script.mentions(TIMES):
             return  # a language model's inputs are whole numbers, which are not cast
         for call in script.named("MixedPrecisionPolicy", "MixedPrecision"):
-            own = dotted(call.func).rpartition(".")[2]
+            own = called(call)
             switch = (
                 "cast_forward_inputs"
                 if own == "MixedPrecisionPolicy"
@@ -346,7 +347,7 @@ class FsdpCastsInputs(AuditRule):
         low = [
             entry
             for entry in config.find(r"fsdp.*(param_dtype|mixed_precision)(\.param_dtype)?$")
-            if entry.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "default", "pure")
+            if entry.low or entry.text in ("default", "pure")
         ]
         kept = any(entry.off for entry in config.find(r"fsdp.*cast_(root_)?forward_inputs$"))
         if low and not kept:
@@ -404,20 +405,52 @@ class GradScalerWithBf16(AuditRule):
 
 
 # --------------------------------------------------------------------------------------------------
+# What rules about one operation in bf16 share: a run of ours has a setting for it, and a probed
+# step tells in which formats it ran.
+
+
+class OperationInBf16(AuditRule):
+    """A rule about one operation of the step."""
+
+    family = "precision"
+    size = "no number published; the page of our lever has what we measured"
+    slot: ClassVar[Kind]  # of `precision`
+    said: ClassVar[str]  # of a run of ours
+    ran: ClassVar[str]  # of a step: how the operation is called, and in which formats
+    fused: ClassVar[tuple[str, ...]] = ()  # kernels that sum in fp32
+
+    def in_run(self, run: RunSpec) -> Sightings:
+        if getattr(run.precision, self.slot) == "bf16":
+            slot = f"precision.{self.slot}"
+            yield Sighting(slot, self.said, f"--set {slot}=fp32")
+
+    def in_step(self, step: StepTrace) -> Sightings:
+        for one in step.of(self.slot):
+            if one.low:
+                seen = self.ran.format(one.operation, one.formats)
+                if one.operation in self.fused:
+                    seen += ": its kernel sums in fp32, what it takes and gives is rounded"
+                    yield Sighting(one.place, seen, severity="note")
+                else:
+                    yield Sighting(one.place, seen)
+
+
+# --------------------------------------------------------------------------------------------------
 # Rule: the loss is computed in bf16.
 
 
 LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 
 
-class LossInBf16(AuditRule):
+class LossInBf16(OperationInBf16):
     id = "loss-in-bf16"
-    family = "precision"
+    slot = "loss"
+    said = "the terms of the loss are computed in bf16"
+    ran = "the loss is reduced by {} in {}"
     gain = 0.05
     why = (
         "a mean over many squares and the difference of two close numbers are what bf16 is worst at"
     )
-    size = "no number published; the page of our lever has what we measured"
     lever = "bf16_op(op=loss)"
     fix = "F.mse_loss(prediction.float(), target.float())"
 
@@ -446,22 +479,6 @@ class LossInBf16(AuditRule):
                     script.at(call), f"{source_of(call)} on what `{own[0]}` gives in low precision"
                 )
 
-    def in_run(self, run: RunSpec) -> Sightings:
-        if run.precision.loss == "bf16":
-            yield Sighting(
-                "precision.loss",
-                "the terms of the loss are computed in bf16",
-                "--set precision.loss=fp32",
-            )
-
-    def in_step(self, step: StepTrace) -> Sightings:
-        for operation in step.of("loss"):
-            if operation.low:
-                yield Sighting(
-                    operation.place,
-                    f"the loss is reduced by {operation.operation} in {operation.formats}",
-                )
-
 
 # --------------------------------------------------------------------------------------------------
 # Rule: a norm in bf16.
@@ -476,37 +493,23 @@ FUSED = (
 )
 
 
-class NormInBf16(AuditRule):
+class NormInBf16(OperationInBf16):
     id = "norm-in-bf16"
-    family = "precision"
+    slot = "norm"
+    said = "a norm is computed in bf16"
+    ran = "a norm ran as {} on {}"
+    fused = FUSED
     also = "note of a fused kernel, which sums in fp32"
     gain = 0.04
     why = (
         "what it takes and gives is rounded to 8 bits in every block; one written by hand (rsqrt of"
         " a mean) sums in bf16"
     )
-    size = "no number published; the page of our lever has what we measured"
     lever = "bf16_op(op=norm)"
     fix = (
         "cast inside the norm: x.float() before, .to(dtype) after; torch.autocast does it for"
         " layer_norm"
     )
-
-    def in_run(self, run: RunSpec) -> Sightings:
-        if run.precision.norm == "bf16":
-            yield Sighting(
-                "precision.norm", "a norm is computed in bf16", "--set precision.norm=fp32"
-            )
-
-    def in_step(self, step: StepTrace) -> Sightings:
-        for operation in step.of("norm"):
-            if operation.low:
-                whole = operation.operation in FUSED
-                inside = (
-                    ": its kernel sums in fp32, what it takes and gives is rounded" if whole else ""
-                )
-                seen = f"a norm ran as {operation.operation} on {operation.formats}{inside}"
-                yield Sighting(operation.place, seen, severity="note" if whole else "warning")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -530,7 +533,7 @@ class OptimizerStateInBf16(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"optim.*(state|moment)\w*dtype$"):
-            if entry.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "float16"):
+            if entry.low:
                 yield Sighting(config.at(entry), f"{entry.path} = {entry.value}")
 
     def in_run(self, run: RunSpec) -> Sightings:
@@ -597,7 +600,7 @@ class ProjectorInBf16(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(r"projector\w*(\.|_)(\w+_)?dtype$"):
-            if entry.text.removeprefix("torch.") in ("bf16", "bfloat16", "fp16", "float16"):
+            if entry.low:
                 yield Sighting(
                     config.at(entry),
                     f"{entry.path} = {entry.value}",
@@ -620,15 +623,16 @@ def _is_tensor(name: str) -> bool:
 ROTARY_NAMES = ("rope", "rotary", "freqs", "freqs_cis", "inv_freq", "cos", "sin", "pos_emb")
 
 
-class RotaryInBf16(AuditRule):
+class RotaryInBf16(OperationInBf16):
     id = "rotary-in-bf16"
-    family = "precision"
+    slot = "rope"
+    said = "rotary positions are computed in bf16"
+    ran = "rotary positions ran as {} on {}"
     gain = 0.05
     why = (
         "bf16 cannot tell 256 from 257: angles of far positions are rounded to their neighbours',"
         " and cos and sin to 8 bits"
     )
-    size = "no number published; the page of our lever has what we measured"
     lever = "bf16_op(op=rope)"
     fix = (
         "keep positions, angles, cos and sin in fp32, turn queries and keys in fp32, and cast"
@@ -646,22 +650,6 @@ class RotaryInBf16(AuditRule):
                     script.at(cast.node), f"the rotary table is cast: {source_of(cast.node)}"
                 )
 
-    def in_run(self, run: RunSpec) -> Sightings:
-        if run.precision.rope == "bf16":
-            yield Sighting(
-                "precision.rope",
-                "rotary positions are computed in bf16",
-                "--set precision.rope=fp32",
-            )
-
-    def in_step(self, step: StepTrace) -> Sightings:
-        for operation in step.of("rotary"):
-            if operation.low:
-                yield Sighting(
-                    operation.place,
-                    f"rotary positions ran as {operation.operation} on {operation.formats}",
-                )
-
 
 # --------------------------------------------------------------------------------------------------
 # Rule: a softmax in bf16.
@@ -670,34 +658,20 @@ class RotaryInBf16(AuditRule):
 FUSED_ATTENTION = ("_softmax", "_log_softmax", "_safe_softmax")
 
 
-class SoftmaxInBf16(AuditRule):
+class SoftmaxInBf16(OperationInBf16):
     id = "softmax-in-bf16"
-    family = "precision"
+    slot = "softmax"
+    said = "a softmax is computed in bf16"
+    ran = "a softmax ran as {} on {}"
+    fused = FUSED_ATTENTION
     also = "note of a fused kernel, which sums in fp32"
     gain = 0.04
     why = (
         "scores are rounded to 8 bits before they are compared, and the weights of many tokens"
         " after it"
     )
-    size = "no number published; the page of our lever has what we measured"
     lever = "bf16_op(op=softmax)"
     fix = "scores.float().softmax(-1), or scaled_dot_product_attention, whose kernels sum in fp32"
-
-    def in_run(self, run: RunSpec) -> Sightings:
-        if run.precision.softmax == "bf16":
-            yield Sighting(
-                "precision.softmax", "a softmax is computed in bf16", "--set precision.softmax=fp32"
-            )
-
-    def in_step(self, step: StepTrace) -> Sightings:
-        for operation in step.of("softmax"):
-            if operation.low:
-                whole = operation.operation in FUSED_ATTENTION
-                inside = (
-                    ": its kernel sums in fp32, what it takes and gives is rounded" if whole else ""
-                )
-                seen = f"a softmax ran as {operation.operation} on {operation.formats}{inside}"
-                yield Sighting(operation.place, seen, severity="note" if whole else "warning")
 
 
 # --------------------------------------------------------------------------------------------------
@@ -708,9 +682,11 @@ NAME = re.compile(r"^(t|time|times|timesteps?|sigmas?|noise_levels?)$")
 MAKES = re.compile(r"(^|_)(sigmas?|timesteps?)$")
 
 
-class TimeInBf16(AuditRule):
+class TimeInBf16(OperationInBf16):
     id = "time-in-bf16"
-    family = "precision"
+    slot = "time"
+    said = "the denoiser is told the time in bf16"
+    ran = "the time went through {} as {}"
     gain = 0.08
     why = (
         "near 1 bf16 holds only every 256th: the network is told another time than the noise was"
@@ -741,28 +717,12 @@ class TimeInBf16(AuditRule):
                     f" {' or '.join(sorted(cast.formats & LOW))}",
                 )
         for call in script.calls:
-            end = dotted(call.func).rpartition(".")[2].lower()
+            end = called(call).lower()
             formats = script.formats(keyword(call, "dtype"))
             if MAKES.search(end) and formats & LOW:
                 yield Sighting(
                     script.at(call),
                     f"{source_of(call)} gives noise levels in {' or '.join(sorted(formats & LOW))}",
-                )
-
-    def in_run(self, run: RunSpec) -> Sightings:
-        if run.precision.time == "bf16":
-            yield Sighting(
-                "precision.time",
-                "the denoiser is told the time in bf16",
-                "--set precision.time=fp32",
-            )
-
-    def in_step(self, step: StepTrace) -> Sightings:
-        for operation in step.of("time"):
-            if operation.low:
-                yield Sighting(
-                    operation.place,
-                    f"the time went through {operation.operation} as {operation.formats}",
                 )
 
 
@@ -932,13 +892,7 @@ class WeightsInBf16(AuditRule):
 
     def in_config(self, config: ConfigFile) -> Sightings:
         for entry in config.find(KEYS):
-            if entry.on or entry.text.removeprefix("torch.") in (
-                "bf16",
-                "bfloat16",
-                "fp16",
-                "float16",
-                "half",
-            ):
+            if entry.on or entry.low:
                 yield Sighting(
                     config.at(entry),
                     f"{entry.path} = {entry.value}",

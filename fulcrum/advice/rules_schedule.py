@@ -9,6 +9,8 @@ from fulcrum.advice.rule import AuditRule, Sighting, Sightings
 from fulcrum.advice.scripts import (
     OptimizerStep,
     Script,
+    arguments,
+    called,
     constant_of,
     dotted,
     hand_made,
@@ -277,8 +279,8 @@ def _cleared_elsewhere(script: Script, step: OptimizerStep) -> bool:
     if any(step.loop in script.loops(value) for value in made):
         return True
     for call in script.calls:
-        name = dotted(call.func).rpartition(".")[2]
-        given = (*call.args, *(one.value for one in call.keywords))
+        name = called(call)
+        given = arguments(call)
         if (
             any(dotted(one) == step.optimizer for one in given)
             and not STEPS.match(name)

@@ -2,13 +2,22 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 from fulcrum.advice.configs import ConfigFile
 from fulcrum.advice.rule import AuditRule, Sighting, Sightings
-from fulcrum.advice.scripts import Script, dotted, number, source_of
+from fulcrum.advice.scripts import (
+    Script,
+    arguments,
+    called,
+    dotted,
+    name_of,
+    number,
+    source_of,
+    text_of,
+)
 from fulcrum.advice.tensors import ModelFolder, matching
 from fulcrum.spec.errors import FulcrumError
 from fulcrum.spec.run import RunSpec
@@ -183,16 +192,8 @@ class CodecClassMismatch(AuditRule):
 
 
 def _texts(script: Script, call: ast.Call) -> list[str]:
-    parts = [
-        part
-        for argument in (*call.args, *(one.value for one in call.keywords))
-        for part in script.meanings(argument, 2)
-    ]
-    return [
-        part.value
-        for part in parts
-        if isinstance(part, ast.Constant) and isinstance(part.value, str)
-    ]
+    parts = [part for argument in arguments(call) for part in script.meanings(argument, 2)]
+    return [text for text in map(text_of, parts) if text is not None]
 
 
 def _own(text: str) -> str:
@@ -240,7 +241,7 @@ class CodecRange(AuditRule):
                 if call.args and isinstance(call.args[0], ast.List) and call.args[0].elts
                 else None
             )
-            if isinstance(last, ast.Call) and dotted(last.func).rpartition(".")[2] in UNIT:
+            if isinstance(last, ast.Call) and called(last) in UNIT:
                 yield Sighting(
                     script.at(last),
                     f"{source_of(last)} gives [0, 1], nothing moves it to [-1, 1], and line"
@@ -251,18 +252,15 @@ class CodecRange(AuditRule):
 def _moved(script: Script) -> bool:
     """Does a name speak of it (an argument's, as of a metric, does not), or is something subtracted
     or divided away that centres pixels: x * 2 - 1, (x - 0.5) / 0.5, x / 127.5 - 1?"""
-    names = (
-        getattr(node, "id", getattr(node, "attr", getattr(node, "name", None)))
-        for node in script.nodes
-    )
-    return any(isinstance(name, str) and MOVES.search(name) for name in names) or any(
+    names = [name_of(node) for node in script.nodes if not isinstance(node, ast.arg | ast.keyword)]
+    return any(name and MOVES.search(name) for name in names) or any(
         isinstance(node, ast.BinOp)
         and (
             (isinstance(node.op, ast.Sub) and number(node.right) in CENTRES)
             or (isinstance(node.op, ast.Div) and number(node.right) == 127.5)
         )
         or isinstance(node, ast.Call)
-        and dotted(node.func).rpartition(".")[2] in ("sub", "sub_", "subtract")
+        and called(node) in ("sub", "sub_", "subtract")
         for node in script.nodes
     )
 
@@ -350,14 +348,8 @@ class LatentScaleTyped(AuditRule):
     fix = "latents = (latents - vae.config.shift_factor) * vae.config.scaling_factor"
 
     def in_script(self, script: Script) -> Sightings:
-        texts = [
-            node.value
-            for node in script.nodes
-            if isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and len(node.value) < 200
-        ]
-        own = {scale for pattern, scale in FAMILIES for text in texts if pattern.search(text)}
+        texts = [text for text in script.texts if len(text) < 200]
+        own = _scales(texts)
         typed = {
             node.value
             for node in script.nodes
@@ -378,14 +370,18 @@ class LatentScaleTyped(AuditRule):
                 )
 
     def in_config(self, config: ConfigFile) -> Sightings:
-        texts = [entry.text for entry in config.entries if isinstance(entry.value, str)]
-        own = {scale for pattern, scale in FAMILIES for text in texts if pattern.search(text)}
+        own = _scales(entry.text for entry in config.entries if isinstance(entry.value, str))
         for entry in config.find(r"scal(e|ing)_factor$|latent_scale$"):
             if entry.number in SCALES and own and entry.number not in own:
                 yield Sighting(
                     config.at(entry),
                     f"{entry.path} = {entry.value} is the scale of {SCALES[entry.number or 0]}",
                 )
+
+
+def _scales(texts: Iterable[str]) -> set[float]:
+    """Of the autoencoders that some texts name."""
+    return {scale for text in texts for pattern, scale in FAMILIES if pattern.search(text)}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -443,10 +439,7 @@ class LatentScaleMissing(AuditRule):
         """Does the script speak of the factor other than where it divides by it, which is how
         latents are decoded?"""
         for node in script.nodes:
-            name = getattr(
-                node, "id", getattr(node, "attr", getattr(node, "arg", getattr(node, "name", None)))
-            )
-            text = node.value if isinstance(node, ast.Constant) else name
+            text = node.value if isinstance(node, ast.Constant) else name_of(node)
             spoken = (
                 text in SCALES
                 if isinstance(text, float)
@@ -492,7 +485,7 @@ def _uses(script: Script, latents: ast.expr) -> Iterator[ast.AST]:
             functions.add(function.name)
     for node in script.nodes:
         held = isinstance(node, ast.Name | ast.Attribute) and dotted(node) in names
-        if held or isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in functions:
+        if held or isinstance(node, ast.Call) and called(node) in functions:
             yield node
 
 
@@ -501,7 +494,7 @@ def _sized(script: Script, node: ast.AST) -> bool:
     of a sum it is being mixed with noise: (1 - t) * latents + t * noise."""
     inner = node
     for one in script.around(node):
-        if isinstance(one, ast.Call) and BY_NAME.search(dotted(one.func).rpartition(".")[2]):
+        if isinstance(one, ast.Call) and BY_NAME.search(called(one)):
             return True
         if isinstance(one, ast.AugAssign):
             return inner is one.target and isinstance(one.op, SIZED)

@@ -75,6 +75,28 @@ def dotted(node: ast.AST) -> str:
     return "".join([node.id, *reversed(parts)])
 
 
+def called(call: ast.Call) -> str:
+    """The last part of the name that is called: `step` of `scaler.step(optimizer)`."""
+    return dotted(call.func).rpartition(".")[2]
+
+
+def arguments(call: ast.Call) -> list[ast.expr]:
+    """Positional ones and keyword ones."""
+    return [*call.args, *(one.value for one in call.keywords)]
+
+
+def text_of(node: ast.AST | None) -> str | None:
+    """A text that stands there."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if isinstance(value, str) else None
+
+
+def name_of(node: ast.AST) -> str | None:
+    """What a name, attribute, argument, function or class is called."""
+    names = (getattr(node, field, None) for field in ("id", "attr", "arg", "name"))
+    return next((name for name in names if isinstance(name, str)), None)
+
+
 def keyword(call: ast.Call, *names: str) -> ast.expr | None:
     """The value of the first of these keyword arguments."""
     return next((one.value for one in call.keywords if one.arg in names), None)
@@ -137,13 +159,12 @@ class Script:
     @cached_property
     def words(self) -> set[str]:
         """Every name, attribute and argument, in lower case."""
-        names = (
-            getattr(
-                node, "id", getattr(node, "attr", getattr(node, "arg", getattr(node, "name", None)))
-            )
-            for node in self.nodes
-        )
-        return {name.lower() for name in names if isinstance(name, str)}
+        return {name.lower() for name in map(name_of, self.nodes) if name is not None}
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Every text that stands in it."""
+        return [text for text in map(text_of, self.nodes) if text is not None]
 
     def mentions(self, pattern: str) -> bool:
         """Does any name of the script match?"""
@@ -300,7 +321,7 @@ class Script:
         """Calls that make an optimizer."""
         made = []
         for call in self.calls:
-            end = dotted(call.func).rpartition(".")[2]
+            end = called(call)
             if (
                 OPTIMIZERS.match(end)
                 and end[:1].isupper()
@@ -360,11 +381,7 @@ class Script:
         """Options that argparse is told of, with their defaults."""
         options = []
         for call in self.named("add_argument"):
-            flags = [
-                one.value
-                for one in call.args
-                if isinstance(one, ast.Constant) and isinstance(one.value, str)
-            ]
+            flags = [text for text in map(text_of, call.args) if text is not None]
             long = [flag for flag in flags if flag.startswith("--")]
             target = keyword(call, "dest")
             name = (
@@ -486,7 +503,7 @@ def limits_in_script(script: Script) -> list[TextLimit]:
     same tokenizer."""
     limits = []
     for call in script.calls:
-        name = dotted(call.func).rpartition(".")[2]
+        name = called(call)
         for argument in call.keywords:
             reads = argument.arg == "max_length" and re.match(r"(?i)tok(eni[sz]er)?(_|\d|$)", name)
             if not (reads or argument.arg == "max_sequence_length"):

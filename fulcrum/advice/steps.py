@@ -12,7 +12,7 @@ from fulcrum.studies.plan import BasedArm, Plan
 # really ran.
 
 
-Kind = Literal["norm", "softmax", "rotary", "time", "loss"]
+Kind = Literal["norm", "softmax", "rope", "time", "loss"]
 LOW = ("bf16", "fp16", "fp8")
 
 

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fulcrum.advice.scripts import Script, dotted, keyword, number, source_of
-from fulcrum.data.readers.pictures import BadSample, decode, fit
-from fulcrum.data.readers.reader import open_given
-from fulcrum.data.stores.picture_store import ABOUT, PictureStore
+from fulcrum.advice.caption_sets import samples_of, square
+from fulcrum.advice.scripts import Script, called, dotted, keyword, number, source_of
 from fulcrum.files.paths import open_regular, read_regular
 from fulcrum.networks.fillers import FolderCodec
 from fulcrum.spec.errors import BadInput
@@ -53,7 +51,7 @@ def signed_by(script: Script, given: ast.AST, where: ast.AST) -> str:
         ):
             given = where = former
         elif isinstance(given, ast.Call):
-            name = dotted(given.func).rpartition(".")[2]
+            name = called(given)
             if name in ("clamp", "clip", "clamp_", "clip_"):
                 return source_of(given, 60) if _limits(given) == (-1.0, 1.0) else ""
             if name in ("tanh", "tanh_"):
@@ -412,23 +410,7 @@ def try_codec(data: str, codec: str, pictures: int = PICTURES, side: int = SIDE)
 
 
 def _pictures(data: str, side: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
-    folder = Path(data)
-    if (folder / ABOUT).is_file():
-        store = PictureStore(folder, verify=False)
-        encoded = ((store.name(row), store.data(row)) for row in range(len(store)))
-    else:
-        encoded = (
-            (sample.name, sample.data)
-            for sample in open_given(data)
-            if not sample.fault and not sample.left
-        )
-    for name, data_bytes in encoded:
-        try:
-            image = decode(data_bytes).image
-        except (BadSample, OSError):
-            continue
-        if min(image.size) >= side:  # an enlarged picture is easy
-            yield (
-                name,
-                np.asarray(fit(image, (side, side)).image, np.uint8).transpose(2, 0, 1).copy(),
-            )
+    for name, content, _ in samples_of(data):
+        # an enlarged picture is easy
+        if (picture := square(content, side, enlarge=False)) is not None:
+            yield name, picture

@@ -145,6 +145,9 @@ class World(slots.SourceFiller):
     def geometry_varies(self) -> bool:
         return self.crop > 0
 
+    def pictures(self) -> int:
+        return self.count
+
     def held_out(self, split: str, count: int) -> "World":
         """Another split of the same world to judge by: real, whole, truly captioned, unfiltered,
         whatever is trained on."""

@@ -95,26 +95,17 @@ class TrainedCodec(Lever):
         codec = run.encode.codec
         if not isinstance(codec, TunedKL):
             return f"something else replaced the codec by {codec}"
-        problems = (term.problem(run) for term in self.terms() if hasattr(term, "problem"))
+        problems = (term.problem(run) for term in self.terms())
         return next(filter(None, problems), None)
 
     def cost(self, run: RunSpec) -> Cost:
         """Against the run with the terms that it has already."""
         edited, terms = self.edit(run), self.terms()
         asset = edited.encode.codec.asset  # type: ignore[attr-defined]
-        before = denoiser_training_flops(run) + sum(
-            term.flops(run) for term in run.terms if hasattr(term, "flops")
-        )
-        more = tuning_flops(edited, asset) + sum(
-            term.flops(edited) for term in terms if hasattr(term, "flops")
-        )
-        learned = codec_parameters(asset) + sum(
-            term.parameters(edited) for term in terms if hasattr(term, "parameters")
-        )
-        share = learned / (
-            parameters(run)
-            + sum(term.parameters(run) for term in run.terms if hasattr(term, "parameters"))
-        )
+        before = denoiser_training_flops(run) + sum(term.flops(run) or 0.0 for term in run.terms)
+        more = tuning_flops(edited, asset) + sum(term.flops(edited) or 0.0 for term in terms)
+        learned = codec_parameters(asset) + sum(term.parameters(edited) for term in terms)
+        share = learned / (parameters(run) + sum(term.parameters(run) for term in run.terms))
         return Cost(flops=1 + more / before, memory=1 + share, parameters=1 + share)
 
     def witness(self, built: Built) -> bool:

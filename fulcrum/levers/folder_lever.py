@@ -21,7 +21,7 @@ from fulcrum.networks.pretrained.config_facts import (
 from fulcrum.networks.pretrained.folder import locate
 from fulcrum.spec.edit import put, put_all
 from fulcrum.spec.errors import BadInput
-from fulcrum.spec.flops import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
+from fulcrum.spec.flops import denoiser_training_flops, parameters
 from fulcrum.spec.run import RunSpec
 from fulcrum.spec.stage import phases
 
@@ -118,9 +118,7 @@ class TeacherFromFolder(FromFolder):
         teacher = run.encode.teacher(self.instead_of)
         if teacher is None or teacher.name != self.name:
             return f"another takes the place of the teacher '{self.instead_of}': {teacher}"
-        problems = (
-            term.problem(run) for term in run.terms if hasattr(term, "problem") and term.teachers()
-        )
+        problems = (term.problem(run) for term in run.terms if term.teachers())
         return next(filter(None, problems), None)
 
     def cost(self, run: RunSpec) -> Cost:
@@ -130,14 +128,12 @@ class TeacherFromFolder(FromFolder):
             "encode.teachers",
             tuple(one for one in run.encode.teachers if one.name != self.name),
         )
-        (flops, learned), (flops_after, learned_after) = (
-            _terms(one) for one in (before, self.edit(before))
-        )
-        more = (learned_after - learned) * bytes_per_parameter(run)
+        after = self.edit(before)
+        (flops, learned), (flops_after, learned_after) = _terms(before), _terms(after)
         return Cost(
             flops=(denoiser_training_flops(run) + flops_after)
             / (denoiser_training_flops(run) + flops),
-            memory=1 + more / step_memory(run),
+            memory=price.memory_ratio(before, after),
             parameters=(parameters(run) + learned_after) / (parameters(run) + learned),
         )
 
@@ -151,5 +147,6 @@ class TeacherFromFolder(FromFolder):
 
 def _terms(run: RunSpec) -> tuple[float, int]:
     """FLOPs and parameters of the terms that have a teacher."""
-    terms: list[Any] = [term for term in run.terms if term.teachers()]
-    return sum(term.flops(run) for term in terms), sum(term.parameters(run) for term in terms)
+    terms = [term for term in run.terms if term.teachers()]
+    flops = sum(term.flops(run) or 0.0 for term in terms)
+    return flops, sum(term.parameters(run) for term in terms)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from fulcrum.levers.base import Built, Card, Cost, Swap
-from fulcrum.levers.published import claim
+from fulcrum.levers.published import claim, memory_ratio
 from fulcrum.spec.edit import put
-from fulcrum.spec.flops import bytes_per_parameter, learned_matrices, newton_schulz_share, sizes_of
+from fulcrum.spec.flops import learned_matrices, newton_schulz_share, sizes_of
 from fulcrum.spec.run import RunSpec
 from fulcrum.training.fillers import EMA, NoAverage
 from fulcrum.training.optim.fillers import AdamWRule, MuonRule
@@ -42,10 +42,7 @@ class UseEMA(Swap):
         )
 
     def cost(self, run: RunSpec) -> Cost:
-        return Cost(
-            memory=bytes_per_parameter(self.edit(run))
-            / bytes_per_parameter(put(run, "average", NoAverage()))
-        )
+        return Cost(memory=memory_ratio(put(run, "average", NoAverage()), self.edit(run)))
 
     def in_run(self, run: RunSpec) -> str:
         """The rate under its average: every step's, weighed as the average weighs what came after
@@ -104,8 +101,7 @@ class UseMuon(Swap):
 
     def cost(self, run: RunSpec) -> Cost:
         plain = put(run, self.slot, AdamWRule(**_adam(run)))
-        memory = bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain)
-        return Cost(flops=1 + newton_schulz_share(run), memory=memory)
+        return Cost(flops=1 + newton_schulz_share(run), memory=memory_ratio(plain, self.edit(run)))
 
     def witness(self, built: Built) -> bool:
         return any(name.startswith("momentum/") for name in built.optimizer.state())

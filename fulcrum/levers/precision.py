@@ -5,9 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
 from fulcrum.levers.base import Built, Card, Cost, Lever
-from fulcrum.levers.published import claim
+from fulcrum.levers.published import claim, memory_ratio
 from fulcrum.spec.edit import put, put_all
-from fulcrum.spec.flops import bytes_per_parameter
 from fulcrum.spec.run import RunSpec
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class BF16Everything(Lever):
 
     def cost(self, run: RunSpec) -> Cost:
         plain = put_all(run, [(slot, "fp32") for slot in self.touches])
-        return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
+        return Cost(memory=memory_ratio(plain, self.edit(run)))
 
     def witness(self, built: Built) -> bool:
         kept = BF16Storage().witness(built) and BF16OptimizerState().witness(built)
@@ -209,9 +208,8 @@ class BF16OptimizerState(Lever):
         return put(run, "precision.optimizer", "bf16")
 
     def cost(self, run: RunSpec) -> Cost:
-        # Weight 4 + gradient 4 + two moments 8 -> 4 bytes; activations are not counted.
         plain = put(run, "precision.optimizer", "fp32")
-        return Cost(memory=bytes_per_parameter(self.edit(run)) / bytes_per_parameter(plain))
+        return Cost(memory=memory_ratio(plain, self.edit(run)))
 
     def witness(self, built: Built) -> bool:
         kept = [

@@ -1,12 +1,13 @@
 """Scopes of the published study, and what a lever costs."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from fulcrum.data.fillers import caption_tokens
 from fulcrum.levers.base import Claim, Cost
-from fulcrum.spec.flops import bytes_per_parameter, denoiser_training_flops, parameters, step_memory
+from fulcrum.spec.flops import denoiser_training_flops, parameters
+from fulcrum.spec.memory import step_memory
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.slots import CaptionFiller
+from fulcrum.spec.slots import CaptionFiller, TermFiller
 
 # --------------------------------------------------------------------------------------------------
 # What PRX Part 2 published: the scopes of its tables, and a claim from one of them.
@@ -29,22 +30,16 @@ def claim(metric: str, change: float, scope: str = LATENTS, **facts: Any) -> Cla
 # captions.
 
 
-NUMBER = 4  # bytes of what the backward reads: fp32
-
-
-class Priced(Protocol):
-    """A term of the loss that knows what it costs in a run that has it."""
-
-    def flops(self, run: RunSpec) -> float: ...
-    def numbers(self, run: RunSpec) -> float: ...
-    def parameters(self, run: RunSpec) -> int: ...
+def memory_ratio(before: RunSpec, after: RunSpec) -> float:
+    """The memory of a step at its peak, over that of another run."""
+    return step_memory(after) / step_memory(before)
 
 
 def of_denoiser(before: RunSpec, after: RunSpec) -> Cost:
     """A step of one run over a step of another: FLOPs, memory at the peak, parameters."""
     return Cost(
         flops=denoiser_training_flops(after) / denoiser_training_flops(before),
-        memory=step_memory(after) / step_memory(before),
+        memory=memory_ratio(before, after),
         parameters=parameters(after) / parameters(before),
     )
 
@@ -59,15 +54,10 @@ def of_captions(run: RunSpec, caption: CaptionFiller) -> Cost:
     )
 
 
-def of_term(term: Priced, before: RunSpec, after: RunSpec) -> Cost:
-    """What a term adds to a step: its own FLOPs, its parameters with all that is kept for each,
-    what its backward reads."""
-    learned = term.parameters(after)
-    more = learned * bytes_per_parameter(before) + NUMBER * before.budget.batch * term.numbers(
-        after
-    )
+def of_term(term: TermFiller, before: RunSpec, after: RunSpec) -> Cost:
+    """What a term adds to a step."""
     return Cost(
-        flops=1 + term.flops(after) / denoiser_training_flops(before),
-        memory=1 + more / step_memory(before),
-        parameters=1 + learned / parameters(before),
+        flops=1 + (term.flops(after) or 0.0) / denoiser_training_flops(before),
+        memory=memory_ratio(before, after),
+        parameters=1 + term.parameters(after) / parameters(before),
     )

@@ -7,7 +7,7 @@ from fulcrum.spec.edit import put
 from fulcrum.spec.record import Frozen
 from fulcrum.spec.run import AllWeights, RunSpec
 from fulcrum.spec.slots import LearnedFiller
-from fulcrum.spec.stage import has_span, mean_over_images, phases, route_of
+from fulcrum.spec.stage import has_span, mean_over_images, route_of
 
 # --------------------------------------------------------------------------------------------------
 # What the denoiser costs by formula, from its sizes alone. A multiply-add counts as two FLOPs; no
@@ -170,20 +170,6 @@ def stem_flops(sizes: Sizes, tokens: int, text: float, last: int, kept: int) -> 
     return INPUT_ONLY * 2 * of_stream + 2 * (of_text + of_time) + TRAINING * attention
 
 
-def activations(sizes: Sizes, tokens: int, text: float, kept: int | None = None) -> float:
-    """Numbers that the backward of one image needs, in fp32 and without recomputation.
-
-    In widths, per block: 17 a token and 6 for each time that the MLP is wider, 7 a text token
-    (counted in an eager pass; the norms' and the attention's row sums are left out). Outside the
-    blocks 3 a token, and 1 that a fuse reads again.
-    """
-    routed = 0 if kept is None or sizes.span is None else sizes.span[1] - sizes.span[0] + 1
-    seen = (sizes.depth - routed) * tokens + routed * (kept or 0)
-    return sizes.width * (
-        seen * (17 + 6 * sizes.mlp_ratio) + sizes.depth * 7 * text + (3 + sizes.fuses) * tokens
-    )
-
-
 # --------------------------------------------------------------------------------------------------
 # What a step costs when only some weights learn: no gradient goes where nobody asks for one. No
 # torch in here.
@@ -313,7 +299,6 @@ def learned_weights(sizes: Sizes, learned: LearnedFiller, gains: int) -> int:
 
 TEXT_TOKENS = 24  # a long caption of the world, on average, the start counted
 SIZE = {"fp32": 4, "bf16": 2}  # bytes of a number
-REMEMBERED = 2  # numbers per parameter, of a rule that does not say: two moments, as Adam's
 
 
 def parameters(run: RunSpec) -> int:
@@ -394,49 +379,9 @@ def sizes_of(run: RunSpec) -> Sizes:
     )
 
 
-def bytes_per_parameter(run: RunSpec) -> int:
-    """Weight, gradient, optimizer state and averaged copy. Activations, buffers of a step and
-    frozen networks are not counted: relative to a whole training step a saving is smaller, the more
-    so the larger the batch.
-
-    Weights and gradients are fp32 whatever `precision.storage` says: see optim.storage.
-    """
-    return (
-        SIZE["fp32"]
-        + SIZE["fp32"]
-        + remembered(run)
-        + (0 if run.average.kind == "last_weights" else SIZE["fp32"])
-    )
-
-
 def remembered(run: RunSpec) -> int:
     """Bytes that the optimizer keeps for a parameter."""
-    return int(getattr(run.optim.rule, "remembers", REMEMBERED)) * SIZE[run.precision.optimizer]
-
-
-def step_memory(run: RunSpec) -> float:
-    """Bytes that a training step needs at its peak: weights with all that is kept for each, and
-    what the backward reads.
-
-    The peak is that of the widest phase: a last stage that keeps every token needs a dense model's
-    memory.
-    """
-    sizes = sizes_of(run)
-    runs = [phase.run for phase in phases(run)]
-    wide = max(
-        activations(sizes, one.tokens, TEXT_TOKENS, one.model.route.kept(one.tokens))
-        for one in runs
-    )
-    learned = run.model.learned
-    if not learned.partial:
-        return parameters(run) * bytes_per_parameter(run) + run.budget.batch * wide * SIZE["fp32"]
-    gains = 3 * (run.model.width // run.model.heads)
-    moving = beside(sizes, learned) + learned_weights(sizes, learned, gains)
-    # no gradient, and no rule remembers it
-    still = bytes_per_parameter(run) - SIZE["fp32"] - remembered(run)
-    wide *= (sizes.depth - first_block_reached(sizes, learned)) / sizes.depth
-    kept = moving * bytes_per_parameter(run) + (parameters(run) - moving) * still
-    return kept + run.budget.batch * wide * SIZE["fp32"]
+    return run.optim.rule.remembers * SIZE[run.precision.optimizer]
 
 
 def newton_schulz_share(run: RunSpec) -> float:

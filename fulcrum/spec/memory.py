@@ -5,12 +5,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from fulcrum.spec.flops import (
-    REMEMBERED,
     SIZE,
+    TEXT_TOKENS,
     beside,
     first_block_reached,
     learned_weights,
     parameters,
+    remembered,
     seen_by_blocks,
     sizes_of,
 )
@@ -104,6 +105,11 @@ KEPT = {
 PICTURES = 10
 AHEAD = 3  # batches of inputs at a time: the one in use, and two that are prepared
 Recompute = Literal["none", "selective", "full"]  # of no block, every other from the first on, all
+MORE_RECOMPUTED: dict[Recompute, tuple[Recompute, ...]] = {
+    "none": ("selective", "full"),
+    "selective": ("full",),
+    "full": (),
+}
 
 
 class RankLayout(NamedTuple):
@@ -126,6 +132,13 @@ class RankLayout(NamedTuple):
     def pass_rows(self, run: RunSpec) -> int:
         return min(self.microbatch or self.rows(run), self.rows(run))
 
+    def pass_sizes(self, run: RunSpec) -> list[int]:
+        """Rows that a pass may have instead: those that divide a rank's, most first."""
+        rows = self.rows(run)
+        small = [count for count in range(1, math.isqrt(rows) + 1) if rows % count == 0]
+        sizes = {*small, *(rows // count for count in small)}
+        return sorted((count for count in sizes if count <= self.pass_rows(run)), reverse=True)
+
     def passes(self, run: RunSpec) -> int:
         return -(-self.rows(run) // self.pass_rows(run))
 
@@ -135,6 +148,14 @@ class RankLayout(NamedTuple):
     def recomputed_share(self, depth: int) -> float:
         """Of the blocks."""
         return sum(map(self.is_recomputed, range(depth))) / depth
+
+
+EAGER = RankLayout(compiled=False)
+
+
+def step_memory(run: RunSpec, text: float = TEXT_TOKENS, layout: RankLayout = EAGER) -> float:
+    """Bytes that one process needs at the peak of a training step."""
+    return sum(rank_memory(run, text, layout).values())
 
 
 def rank_memory(run: RunSpec, text: float, layout: RankLayout) -> dict[str, float]:
@@ -162,12 +183,7 @@ def weights_memory(run: RunSpec, layout: RankLayout) -> dict[str, float]:
     held = {
         "weights": SIZE["fp32"] * whole / shared,
         "gradients": SIZE["fp32"] * moving / (shared if sent else 1),
-        "optimizer": (
-            moving
-            * int(getattr(run.optim.rule, "remembers", REMEMBERED))
-            * SIZE[run.precision.optimizer]
-            / shared
-        ),
+        "optimizer": moving * remembered(run) / shared,
         "average": 0.0 if run.average.kind == "last_weights" else SIZE["fp32"] * whole / shared,
     }
     block = whole / run.model.depth
@@ -185,7 +201,7 @@ def term_parameters(run: RunSpec) -> dict[str, int]:
     """What the terms of any phase learn, by name; each is counted in a phase that has it, for there
     its teacher is too."""
     homes = {term.name: (term, phase.run) for phase in phases(run) for term in phase.run.terms}
-    return {name: int(_of_term(term, "parameters", home)) for name, (term, home) in homes.items()}
+    return {name: term.parameters(home) for name, (term, home) in homes.items()}
 
 
 def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
@@ -209,7 +225,7 @@ def row_bytes(run: RunSpec, text: float, layout: RankLayout) -> float:
     if again:  # the stream that enters each of them, and the text once
         blocks += SIZE["fp32"] * (sum(again) + text)
     ends = SIZE["fp32"] * (3 + sizes.fuses) * run.tokens
-    terms = sum(_of_term(term, "numbers", run) for term in run.terms)
+    terms = sum(term.numbers(run) for term in run.terms)
     return model.width * (blocks + ends) + SIZE["fp32"] * (terms + PICTURES * picture_numbers(run))
 
 
@@ -245,30 +261,21 @@ def fitting(
     nothing known fits. `home`: where more processes would be."""
 
     def fits(other: RankLayout) -> bool:
-        return sum(rank_memory(run, text, other).values()) <= memory
+        return step_memory(run, text, other) <= memory
 
     def fewer_rows(other: RankLayout) -> RankLayout | None:
-        rows, most = other.pass_rows(run), other.rows(run)
-        small = [count for count in range(1, math.isqrt(most) + 1) if most % count == 0]
-        passes = [
-            count for count in (*(most // one for one in small), *reversed(small)) if count <= rows
-        ]
-        return next(
-            (one for count in passes if fits(one := other._replace(microbatch=count))), None
-        )
+        smaller = (other._replace(microbatch=rows) for rows in other.pass_sizes(run))
+        return next(filter(fits, smaller), None)
 
     remedies: list[tuple[str, RankLayout]] = []
     if layout.sharing < layout.ranks and fits(together := layout._replace(shards=None)):
         remedies.append(("--mesh fsdp", together))
-    again = layout._replace(recompute="full")
     if (one := fewer_rows(layout)) is not None:
         remedies.append((f"--microbatch {one.microbatch}", one))
-    half = layout._replace(recompute="selective")
-    if layout.recompute == "none" and fits(half):
-        remedies.append(("--recompute selective", half))
-    elif layout.recompute != "full" and fits(again):
-        remedies.append(("--recompute full", again))
-    elif layout.recompute != "full" and not remedies and (one := fewer_rows(again)) is not None:
+    again = [layout._replace(recompute=way) for way in MORE_RECOMPUTED[layout.recompute]]
+    if (half := next(filter(fits, again), None)) is not None:
+        remedies.append((f"--recompute {half.recompute}", half))
+    elif again and not remedies and (one := fewer_rows(again[-1])) is not None:
         remedies.append((f"--recompute full --microbatch {one.microbatch}", one))
     for ranks in (2**power for power in range(1, 11)):
         if ranks > layout.ranks and run.budget.batch % ranks == 0:
@@ -298,9 +305,3 @@ def _learned(run: RunSpec) -> int:
     return beside(sizes, learned) + learned_weights(
         sizes, learned, 3 * (run.model.width // run.model.heads)
     )
-
-
-def _of_term(term: object, what: str, run: RunSpec) -> float:
-    """What a term says of itself; one that says nothing counts as nothing."""
-    formula = getattr(term, what, None)
-    return 0.0 if formula is None else float(formula(run))

@@ -91,6 +91,10 @@ class SourceFiller(Filler, Builds["Source"]):
         """Of the captions that every picture has; None: not known before it is built."""
         return None
 
+    def pictures(self) -> int | None:
+        """How many are trained on; None: not known before it is built."""
+        return None
+
     def geometry_missing(self) -> str | None:
         """Why it cannot tell its pictures' original sizes and crops, in words, or None: what it
         builds has `geometry`."""
@@ -291,6 +295,22 @@ class TermFiller(Filler, Builds["Term"]):
         """Return the random numbers that it needs, by name: `view.draw.extra["NAME OF TERM/name"]`
         holds them."""
         return {}
+
+    def problem(self, run: "RunSpec") -> str | None:
+        """Why it cannot work in this run, in words, or None."""
+        return None
+
+    def flops(self, run: "RunSpec") -> float | None:
+        """Of one image, forward and backward, on average over the budget; None: not counted."""
+        return None
+
+    def numbers(self, run: "RunSpec") -> float:
+        """That the backward of one image reads; for costs."""
+        return 0.0
+
+    def parameters(self, run: "RunSpec") -> int:
+        """That it learns; for costs."""
+        return 0
 
 
 class RuleFiller(Filler, Builds["Rule"]):

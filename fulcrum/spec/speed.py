@@ -15,7 +15,7 @@ from fulcrum.spec.flops import (
 )
 from fulcrum.spec.memory import RankLayout, frozen_flops, row_bytes
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import mean_over_images, phases
+from fulcrum.spec.stage import mean_over_images, terms_of
 
 # --------------------------------------------------------------------------------------------------
 # The GPUs that an estimate knows: what each can do at most, what it holds, and what an hour of it
@@ -29,7 +29,6 @@ from fulcrum.spec.stage import mean_over_images, phases
 NODE = 8  # GPUs of one machine, joined by fast links
 NETWORK = 50e9  # bytes a second that a GPU sends to another machine: one 400 Gb/s port each
 MOST = 65_536  # GPUs of an estimate
-LONGEST = 20  # digits of their number that are read
 
 
 class GpuType(NamedTuple):
@@ -85,45 +84,30 @@ class Machine(NamedTuple):
 def read_machine(text: str) -> Machine:
     """8xH100, 8 x h100, H100 or, the other way round, H100x8."""
     known = {_letters(name): name for name in (*GPUS, *ALSO)}
-    count, name = _count_and_name(text.strip(), known)
-    if name is None:
+    count = r"(?P<count>\d{1,12})"
+    name = r"(?P<name>[A-Za-z][\w -]*?)"
+    times = r"\s*[xX*×]\s*"
+    match = re.fullmatch(f"(?:{count}{times})?{name}", text.strip())
+    if _letters(text) not in known:  # an RTX4090 is one GPU, not 4,090 of RT
+        match = re.fullmatch(f"{name}{times}{count}", text.strip()) or match
+    if match is None:
         raise BadInput(
             f"'{text[:40]}' does not say how many GPUs of which kind",
             "write a number, an x and a name: --gpus 8xH100; known: " + ", ".join(GPUS),
         )
-    if _letters(name) not in known:
+    if _letters(match["name"]) not in known:
         raise BadInput(
-            f"no GPU is known as '{name[:40]}'",
-            f"{nearest(name.upper(), GPUS)}\n  their peaks and prices: fulcrum estimate",
+            f"no GPU is known as '{match['name'][:40]}'",
+            f"{nearest(match['name'].upper(), GPUS)}\n  their peaks and prices: fulcrum estimate",
         )
-    kind = known[_letters(name)]
-    return Machine(_number(count, kind), ALSO.get(kind, kind))
-
-
-def _count_and_name(text: str, known: Mapping[str, str]) -> tuple[str, str | None]:
-    count, times, name = r"([+-]?\d+(?:\.\d*)?)", r"\s*[xX*×]\s*", r"([A-Za-z][\w -]*?)"
-    turned = re.fullmatch(name + times + count, text)
-    if turned and _letters(text) not in known:  # an RTX4090 is one GPU, not 4,090 of RT
-        return turned.group(2), turned.group(1)
-    plain = re.fullmatch(f"(?:{count}{times})?{name}", text)
-    return (plain.group(1) or "1", plain.group(2)) if plain else ("", None)
-
-
-def _number(count: str, name: str) -> int:
-    whole, _, part = count.partition(".")
-    if part.strip("0"):
-        raise BadInput(
-            f"--gpus {count[:40]}x{name} asks for a part of a GPU",
-            f"give a whole number: --gpus 8x{name}",
-        )
-    number = int(whole) if len(whole) <= LONGEST else 0
+    kind = known[_letters(match["name"])]
+    number = int(match["count"] or "1")
     if not 1 <= number <= MOST:
-        many = f"{number:,}" if len(whole) <= LONGEST else f"a number of {len(whole):,} digits of"
         raise BadInput(
-            f"--gpus {f'{count}x{name}'[:40]} asks for {many} GPUs",
-            f"an estimate is for 1 to {MOST:,}: --gpus 8x{name}",
+            f"--gpus {text[:40]} asks for {number:,} GPUs",
+            f"an estimate is for 1 to {MOST:,}: --gpus 8x{kind}",
         )
-    return number
+    return Machine(number, ALSO.get(kind, kind))
 
 
 def _letters(name: str) -> str:
@@ -196,7 +180,7 @@ def step_time(
     gpu, rows = machine.gpu, run.budget.batch / machine.number
     speed = SHARE * (gpu.bf16 if run.precision.compute == "bf16" else gpu.fp32)
     again = 1 + (AGAIN - 1) * layout.recomputed_share(run.model.depth)
-    terms = sum(float(term.flops(run)) for term in _terms(run) if hasattr(term, "flops"))
+    terms = sum(term.flops(run) or 0.0 for term in terms_of(run).values())
     products = rows * (denoiser_training_flops(run, text) * again + terms) / speed
     crossing = (
         rows
@@ -246,10 +230,6 @@ def _seeing(parts: dict[str, float | None]) -> float:
     """Of the networks that look at pictures; texts were read beforehand in every published arm but
     one."""
     return sum(one or 0.0 for name, one in parts.items() if name != "text")
-
-
-def _terms(run: RunSpec) -> list[object]:
-    return list({term.name: term for phase in phases(run) for term in phase.run.terms}.values())
 
 
 def hours_in_words(hours: float) -> str:

@@ -71,6 +71,11 @@ def at_rate(run: RunSpec, lr: float) -> RunSpec:
     return put_all(run, [(RATE, lr), ("data.stages", stages)])
 
 
+def terms_of(run: RunSpec) -> dict[str, slots.TermFiller]:
+    """Every term of any phase, by its name."""
+    return {term.name: term for phase in phases(run) for term in phase.run.terms}
+
+
 def mean_over_images(run: RunSpec, of: Callable[[RunSpec], float]) -> float:
     """The average over the budget of a number that each phase has for one image."""
     parts = phases(run)

@@ -18,7 +18,7 @@ from torch.cuda import device_count
 from fulcrum.files.sealed import read_json, read_tail
 from fulcrum.judge.schema import CellState, duration
 from fulcrum.spec.errors import BadInput, RunFailed
-from fulcrum.spec.flops import step_memory
+from fulcrum.spec.memory import step_memory
 from fulcrum.spec.progress import Countdown
 from fulcrum.spec.run import RunSpec, System
 from fulcrum.spec.run import cores as machine_cores

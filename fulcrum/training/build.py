@@ -14,7 +14,7 @@ from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import failed, home
 from fulcrum.spec.record import Filler
 from fulcrum.spec.run import RunSpec, System
-from fulcrum.spec.stage import Phase, phases, route_of
+from fulcrum.spec.stage import Phase, phases, route_of, terms_of
 from fulcrum.training.average import CODEC, Average, fill
 from fulcrum.training.dist.collectives import device_mesh
 from fulcrum.training.dist.machine import give_back_gathered, keep_freed_memory
@@ -102,7 +102,7 @@ def build(
     step = Step(
         backbone,
         run.flow.predict.build(ctx),
-        {term.name: _term(term, ctx) for term in _terms(run)},
+        {name: _term(term, ctx) for name, term in sorted(terms_of(run).items())},
         {term.name: term.weight for term in run.terms},
         lanes=system.threads if system.device == "cpu" and ranks.size == 1 else 1,
         loss=ctx.dtype("loss"),
@@ -289,18 +289,12 @@ def _module(built: Any, filler: Filler, name: str, takes: str) -> Any:
     return built
 
 
-def _terms(run: RunSpec) -> list[Any]:
-    """Every term of any phase, once."""
-    terms = {term.name: term for phase in phases(run) for term in phase.run.terms}
-    return [terms[name] for name in sorted(terms)]
-
-
 def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:
     """A term that compares samples does so inside chunks of its own size: a backward pass must hold
     whole ones."""
     own = run.budget.batch // ranks.size
     one_pass = min(system.microbatch or own, own)
-    for term in _terms(run):
+    for name, term in sorted(terms_of(run).items()):
         chunk = getattr(term, "chunk", 1)
         for what, count in (
             ("budget.batch", run.budget.batch),
@@ -309,7 +303,6 @@ def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:
         ):
             if count % chunk:
                 raise BadInput(
-                    f"the term '{term.name}' compares chunks of {chunk} rows, but {what} has"
-                    f" {count}",
+                    f"the term '{name}' compares chunks of {chunk} rows, but {what} has {count}",
                     f"choose a multiple of {chunk}, or another chunk",
                 )

@@ -27,7 +27,7 @@ from fulcrum.spec.flops import (
 )
 from fulcrum.spec.progress import clock
 from fulcrum.spec.run import RunSpec
-from fulcrum.spec.stage import mean_over_images, phases
+from fulcrum.spec.stage import mean_over_images, phases, terms_of
 from fulcrum.training.build import Built
 from fulcrum.training.checkpoint import State
 from fulcrum.training.feed import Feed
@@ -64,8 +64,8 @@ def count_training(run: RunSpec, text: float | None = None) -> TrainingFlops:
         tuned_codec=tuning_flops(run, run.encode.codec.asset) if run.encode.codec.trained else 0.0,  # type: ignore[attr-defined]
         uncounted=tuple(
             term.name
-            for term in _all_terms(run).values()
-            if not hasattr(term, "flops") and not type(term).__module__.startswith("fulcrum.")
+            for term in terms_of(run).values()
+            if term.flops(run) is None and not type(term).__module__.startswith("fulcrum.")
         ),
     )
 
@@ -75,7 +75,9 @@ def _term_flops(run: RunSpec) -> dict[str, float]:
 
     def there(phase: RunSpec) -> dict[str, float]:
         return {
-            term.name: float(term.flops(phase)) for term in phase.terms if hasattr(term, "flops")
+            term.name: float(flops)
+            for term in phase.terms
+            if (flops := term.flops(phase)) is not None
         }
 
     def of_phase(phase: RunSpec, name: str) -> float:
@@ -86,15 +88,6 @@ def _term_flops(run: RunSpec) -> dict[str, float]:
     }
     return there(run) | {
         name: mean_over_images(run, partial(of_phase, name=name)) for name in sorted(staged)
-    }
-
-
-def _all_terms(run: RunSpec) -> dict[str, Any]:
-    """Those that the run has from the start, and those that a stage adds."""
-    return {
-        term.name: term
-        for one in (run, *(phase.run for phase in phases(run)))
-        for term in one.terms
     }
 
 

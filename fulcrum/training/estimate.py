@@ -21,6 +21,7 @@ from fulcrum.spec.memory import (
     picture_numbers,
     rank_memory,
     read_teachers,
+    step_memory,
     term_parameters,
 )
 from fulcrum.spec.run import RunSpec, System
@@ -103,17 +104,6 @@ def text_tokens(run: RunSpec) -> float:
     return float(counted if limit is None else min(limit, counted))
 
 
-def pictures_of(run: RunSpec) -> int | None:
-    """Pictures of its source, as far as its description or an imported folder says."""
-    count, counted = (
-        getattr(run.data.source, "count", None),
-        getattr(run.data.source, "pictures", None),
-    )
-    if counted is not None:
-        return int(counted())
-    return int(count) if count else None
-
-
 def layout_of(system: System, ranks: int) -> RankLayout:
     """How a system spreads a run over so many processes."""
     shards = mesh_shape(system.mesh, ranks).shards
@@ -161,7 +151,7 @@ def dry_run(
     layout = layout_of(system, ranks)
     denoiser = count_denoiser(run, text)
     flops = count_training(run, text)
-    pictures = pictures_of(run)
+    pictures = run.data.source.pictures()
     told_for = dict.fromkeys((ranks,) if "x" in system.mesh else (ranks, *RANKS))
     terms = term_parameters(run)
     return {
@@ -259,7 +249,7 @@ def tell_cache(feed: Feed) -> None:
     it is there already. With a pretrained text encoder it is the most that may come: captions count
     with all the tokens that they may have."""
     run = feed.run
-    pictures = pictures_of(run) or feed.sight(1)[0]
+    pictures = run.data.source.pictures() or feed.sight(1)[0]
     entries = cache_bytes(run, text_tokens(run), pictures)
     whole = sum(entries.values())
     if whole < WORTH_TELLING or all(
@@ -323,7 +313,7 @@ def estimate(
         run.budget.images // run.budget.batch,
         machine.gpu.price if price is None else price,
     )
-    hours, pictures = steps * seconds.total / 3600, pictures_of(run)
+    hours, pictures = steps * seconds.total / 3600, run.data.source.pictures()
     memory = USABLE * machine.gpu.memory
     frozen, fits = frozen_flops(run, text), sum(parts.values()) <= memory
     known = pictures is not None and None not in frozen.values()
@@ -393,14 +383,11 @@ def chosen_layout(
         else (mesh_shape(mesh, machine.number).shards,)
     )
     layout = RankLayout(machine.number, shared[0], microbatch, recompute or "none")
-    rows = layout.rows(run)
-    sizes = (
-        [microbatch] if microbatch else [count for count in range(rows, 0, -1) if rows % count == 0]
-    )
+    sizes = [microbatch] if microbatch else layout.pass_sizes(run)
     ways: tuple[Recompute, ...] = (recompute,) if recompute else ("none", "selective", "full")
     for shards, way, count in product(dict.fromkeys(shared), ways, sizes):
         one = layout._replace(shards=shards, recompute=way, microbatch=count)
-        if sum(rank_memory(run, text, one).values()) <= USABLE * machine.gpu.memory:
+        if step_memory(run, text, one) <= USABLE * machine.gpu.memory:
             return one
     return layout
 
@@ -465,10 +452,10 @@ def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | N
         )
     ]
     raise BadInput(
-        f"a step of this run needs about {_gigabytes(needed)}"
-        f" {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and {_gigabytes(free)} of"
+        f"a step of this run needs about {_gb(needed)}"
+        f" {'in all' if ranks == 1 else f'on each of {ranks} processes'}, and {_gb(free)} of"
         f" {'the GPU' if system.device == 'cuda' else 'memory'} {'is' if here == 1 else 'each is'}"
-        " free: " + ", ".join(f"{name} {_gigabytes(size)}" for name, size in largest),
+        " free: " + ", ".join(f"{name} {_gb(size)}" for name, size in largest),
         (
             "what would fit: " + "; or ".join(ways)
             if ways
@@ -476,7 +463,3 @@ def require_memory(run: RunSpec, system: System, ranks: int = 1, free: float | N
         )
         + "\n  every part: the same command with --dry-run",
     )
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB"

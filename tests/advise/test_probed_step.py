@@ -49,7 +49,7 @@ def batch():
 def formats(trace):
     return {
         kind: {one.formats for one in trace.of(kind)}
-        for kind in ("norm", "softmax", "rotary", "time", "loss")
+        for kind in ("norm", "softmax", "rope", "time", "loss")
     }
 
 

@@ -2,16 +2,21 @@
 
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fulcrum import phrase
 from fulcrum.levers.recipes import prx_256, speedrun_24h
 from fulcrum.spec.flops import parameters
-from fulcrum.spec.memory import RankLayout, fitting, rank_memory, row_bytes
+from fulcrum.spec.memory import RankLayout, fitting, rank_memory, row_bytes, step_memory
 from fulcrum.spec.run import System
-from fulcrum.training.build import Context, backbone_of
+from fulcrum.training.build import Context, assemble, backbone_of
+from fulcrum.training.estimate import layout_of
+from fulcrum.training.feed import Feed
 from fulcrum.training.model.transformer import recompute_blocks
 
 ROWS, WORDS = 2, 16
@@ -213,3 +218,56 @@ def test_sharing_among_all_is_a_way_to_fit():
     run, layout = prx_256(), RankLayout(8, 1)
     needed = sum(rank_memory(run, 256, layout).values())
     assert fitting(run, 256, layout, 0.7 * needed)[0][0] == "--mesh fsdp"
+
+
+class Peak(TorchDispatchMode):
+    """Bytes of all storages that are made inside and alive, at their peak."""
+
+    def __init__(self):
+        super().__init__()
+        self.alive = {}
+        self.bytes = self.peak = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self.alive:
+                    self.alive[storage._cdata] = storage.nbytes()
+                    self.bytes += storage.nbytes()
+                    weakref.finalize(storage, self.gone, storage._cdata)
+        self.peak = max(self.peak, self.bytes)
+        return made
+
+    def gone(self, storage):
+        self.bytes -= self.alive.pop(storage)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark",
+        "pocket",
+        "spark + tread",
+        "spark + sprint(full_from=none)",
+        "spark + repa + muon + ema",
+    ],
+)
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+def test_a_measured_step_is_within_a_tenth_of_the_table(text, compute, tmp_path):
+    settings = ("data.source.count=256", f"precision.compute={compute}")
+    run = phrase(text, *settings, "budget.images=6400")
+    system = System(threads=1, bf16="native")
+    built = assemble(run, 0, system, Feed(run, 0, tmp_path))
+    weights = built.weights(0)
+    built.step(*built.feed.at(0, 2), weights).total.backward()  # what is made once is made by now
+    built.optimizer.zero_grad()
+    batch, draw = built.feed.at(0)
+    with Peak() as peak:
+        built.step(batch, draw, weights).total.backward()
+    said = step_memory(run, batch.text[1].shape[1], layout_of(system, 1))
+    parts = rank_memory(run, batch.text[1].shape[1], layout_of(system, 1))
+    state = [*built.optimizer.state().values(), *built.average.state().values()]
+    held = sum(one.nbytes for one in (*built.step.parameters(), *state))
+    assert said == pytest.approx(peak.peak + held + parts["inputs"], rel=0.1)

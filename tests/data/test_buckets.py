@@ -16,6 +16,7 @@ from fulcrum.data.stores.folder_source import FolderSource
 from fulcrum.data.stores.picture_store import LEDGER, PictureStore
 from fulcrum.data.stores.verify import check
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.slots import DataContext
 
 # of the given pictures, how many of each
 SHAPES = {(48, 32): 60, (32, 48): 25, (40, 40): 30, (33, 60): 3}
@@ -42,7 +43,7 @@ def ctx(size=32, batch=8, unit=8, say=None):
         model=SimpleNamespace(patch=1),
         encode=SimpleNamespace(codec=SimpleNamespace(stride=unit), teachers=()),
     )
-    return SimpleNamespace(run=run, say=say)
+    return DataContext(run, say=say)
 
 
 def source(store, batch=8):

@@ -8,6 +8,7 @@ from fulcrum.data.fillers import Filtered, World
 from fulcrum.data.mix import FilteredSource, keep_best
 from fulcrum.data.source import WorldSource
 from fulcrum.spec.errors import BadInput
+from fulcrum.spec.slots import DataContext
 
 INNER = WorldSource("train", "real", 16, 50, mislabelled=0.3)
 MIXED = Chooser(("long", "short"), (1.0, 1.0))
@@ -59,7 +60,7 @@ def test_without_a_cache_it_says_what_is_missing():
                 size = 32
 
     with pytest.raises(BadInput, match="nothing keeps the scores(.|\n)*Feed"):
-        Filtered().build(Bare)
+        Filtered().build(DataContext(Bare.run))
 
 
 def test_pictures_to_judge_by_are_true_and_whole():

@@ -10,6 +10,7 @@ from fulcrum.data.captions import Chooser
 from fulcrum.data.fillers import Mix
 from fulcrum.data.mix import BLOCK, MixSource, dealt, shares
 from fulcrum.data.source import order_of
+from fulcrum.spec.slots import DataContext
 
 
 class Numbers:
@@ -79,7 +80,7 @@ def test_samples_come_from_their_own_source(store, make, tmp_path):
         model=SimpleNamespace(patch=2),
         encode=SimpleNamespace(codec=SimpleNamespace(stride=4), teachers=()),
     )
-    built = mix.build(SimpleNamespace(run=run))
+    built = mix.build(DataContext(run))
     first, second = built.sources
     ids = np.array([0, len(first) + 2, 5])
     samples = built.read(ids)

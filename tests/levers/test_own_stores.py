@@ -23,6 +23,7 @@ from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.spec.phrase import parse
 from fulcrum.spec.run import System
+from fulcrum.spec.slots import DataContext
 from fulcrum.spec.stage import phases
 from fulcrum.training.build import assemble, require_witness
 from fulcrum.training.checkpoint import State
@@ -147,7 +148,7 @@ def test_the_worst_pairs_of_a_store_are_left_out(name, drop, stores, tables, tin
     assert kept.tolist() == rows[round(drop * len(rows)) :].tolist() and isinstance(
         built.run.data.source, FilteredFolder
     )
-    whole = one_shaped(Folder(path=str(stores[name])).build(built))
+    whole = one_shaped(Folder(path=str(stores[name])).build(DataContext(built.run)))
     picture = parts[0].read(np.array([0])).images
     assert (
         np.array_equal(picture, whole[0].read(parts[0].kept[:1]).images) and not parts[0].has_scenes

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fulcrum.levers.recipes import MACHINES
-from fulcrum.spec.flops import amount, parameters, step_memory
+from fulcrum.spec.flops import amount, parameters
+from fulcrum.spec.memory import step_memory
 from fulcrum.spec.phrase import Catalogue
 from fulcrum.spec.record import Filler, Record
 from fulcrum.spec.run import RunSpec

@@ -318,12 +318,9 @@ class Alignment(slots.TermFiller):
         from the cache."""
         images, spent = run.budget.images, 0.0
         for phase in phases(run):
-            on = (
-                min(phase.end, self.until * images) - phase.start
-                if self in phase.run.terms
-                else 0.0
-            )
-            spent += max(on, 0.0) * self._flops(phase.run)
+            if self in phase.run.terms:
+                on = min(phase.end, self.until * images) - phase.start
+                spent += max(on, 0.0) * self._flops(phase.run)
         return spent / images
 
     def _flops(self, run: RunSpec) -> float:
