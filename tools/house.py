@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fulcrum"
-LIMITS = {"files": 260, "statements": 36_900, "packed": 1_062, "inline": 7_384}
+LIMITS = {"files": 262, "statements": 36_100, "packed": 905, "inline": 6_850}
 #: docstrings, comments and messages of the package; words per 1,000 that make a reader stop
 MOST_STUMBLES = 13.0
 STUMBLES = re.compile(
