@@ -287,6 +287,11 @@ class TermFiller(Filler, Builds["Term"]):
         costs nothing."""
         return self.weight
 
+    def rows_compared(self) -> int:
+        """Rows that it compares with each other, as its setting `chunk: Count = 8` says. A batch, a
+        process and a backward pass hold whole chunks of them."""
+        return int(getattr(self, "chunk", 1))
+
     def teachers(self) -> tuple[str, ...]:
         """Names of the teachers whose tokens it reads from the batch."""
         return ()

@@ -295,7 +295,7 @@ def _require_whole_chunks(run: RunSpec, system: System, ranks: Ranks) -> None:
     own = run.budget.batch // ranks.size
     one_pass = min(system.microbatch or own, own)
     for name, term in sorted(terms_of(run).items()):
-        chunk = getattr(term, "chunk", 1)
+        chunk = term.rows_compared()
         for what, count in (
             ("budget.batch", run.budget.batch),
             ("a process", own),
