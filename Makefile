@@ -62,12 +62,13 @@ load: $(BIN)/.dev  ## 100,000 samples, 1,000 checkpoints, 500 cells, a week's re
 test-slow: $(BIN)/.dev  ## what takes minutes: real compiler, kill -9, whole trainings
 	$(BIN)/python -m pytest -m slow --timeout=3600
 
-check: $(BIN)/.dev   ## lint, format, types, import direction, size and wording
+check: $(BIN)/.dev   ## lint, format, types, import direction, size, wording, hops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.house
+	$(BIN)/python bench/hops.py --limits --skip-cell
 
 docs: $(BIN)/.ready   ## docs/levers, docs/reference, docs/recipes and what docs/advice.md shows, from the code
 	$(BIN)/fulcrum levers pages docs/levers

@@ -2,7 +2,6 @@
 
 import hashlib
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -165,10 +164,6 @@ def data_command(what: str, path: str, to: str, *options: str) -> str:
     """`fulcrum data filter my_data my_data_clean --language en`, as a shell takes it."""
     whole = path.rstrip("/") or path
     return shlex.join(["fulcrum", "data", what, whole, f"{whole}_{to}", *options])
-
-
-def commonest(texts: Iterable[str]) -> list[tuple[str, int]]:
-    return Counter(texts).most_common(SHOWN)
 
 
 # --------------------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ MOST = 4_000_000  # bytes
 DEEPEST = 64  # nested tables
 MOST_ENTRIES = 200_000  # what a few YAML aliases may grow into ends here
 NUMBER = re.compile(r"[-+]?(\d[\d_]*)?\.?\d+([eE][-+]?\d+)?")
-MISSING = object()
 
 
 class Entry(NamedTuple):
