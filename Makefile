@@ -10,7 +10,7 @@ TREE ?= .
 GOLDENS ?= build/goldens.txt
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: install study chaos fuzz mutants load test laws test-slow check docs site evidence gpu bench hops goldens clean help
+.PHONY: install study chaos fuzz mutants load test test-long test-all laws test-slow check docs site evidence gpu bench hops goldens clean help
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/ \t/'
@@ -37,8 +37,13 @@ install: $(BIN)/.ready  ## the environment and nothing else; then: source .venv/
 study: $(BIN)/.ready  ## train, measure and compare: ends with the path of a report
 	$(BIN)/fulcrum study run quick
 
-test: $(BIN)/.dev    ## the tests
-	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(BIN)/.dev    ## the tests but the longest: about five minutes on two quiet cores
+	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not long"
+
+test-long: $(BIN)/.dev    ## the rest of them: kills, whole studies, processes that share a run, laws
+	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "long and not slow"
+
+test-all: test test-long  ## all tests but what takes minutes each (test-slow)
 
 laws: $(BIN)/.dev    ## the laws over every lever, on two cores: under four minutes
 	$(THREADS) $(BIN)/python -m pytest tests/laws -n 2 --dist loadgroup

@@ -18,7 +18,10 @@ from chaos.subjects import Subject
 from chaos.target import Prepared
 from chaos.trial import Fault, Host, Process, Strike
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the shim is written in C")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="the shim is written in C"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import pytest
 
 from fulcrum.cli import _flushed
 
+pytestmark = pytest.mark.long
+
 FULCRUM = f"{sys.executable} -m fulcrum"
 
 

@@ -12,6 +12,8 @@ from fulcrum.cli import main
 from fulcrum.measure import evaluation as run_evaluation
 from tests.cells_here import all_here
 
+pytestmark = pytest.mark.long
+
 PAGE = (Path(__file__).parents[2] / "docs/tutorial.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.M | re.S)
 SMALL = [

@@ -19,6 +19,8 @@ from fulcrum.training.estimate import layout_of
 from fulcrum.training.feed import Feed
 from fulcrum.training.model.transformer import recompute_blocks
 
+pytestmark = pytest.mark.long
+
 ROWS, WORDS = 2, 16
 
 

@@ -11,6 +11,8 @@ from PIL import Image
 
 from fulcrum.training.session import perform
 
+pytestmark = pytest.mark.long
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 import drawing_world  # noqa: E402
 from ranks_of_a_run import Started  # noqa: E402

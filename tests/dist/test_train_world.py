@@ -19,6 +19,8 @@ from fulcrum.training import checkpoint
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Interrupted, perform
 
+pytestmark = pytest.mark.long
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "processes")]
 from ranks_of_a_run import Started  # noqa: E402
 from train_world import CODEC, FEW, IMAGES, MUON, order  # noqa: E402

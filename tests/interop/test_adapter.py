@@ -19,6 +19,8 @@ from fulcrum.training.fillers import DiffusersStart, Trunk
 from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Order, perform
 
+pytestmark = pytest.mark.long
+
 for package in ("diffusers", "transformers", "ftfy", "peft"):
     pytest.importorskip(package)
 PROMPT = "a large red circle at the top left."

@@ -17,6 +17,8 @@ from PIL import Image
 from fulcrum.cli import main
 from fulcrum.networks.pretrained.folder import PACKAGES
 
+pytestmark = pytest.mark.long
+
 for package in ("diffusers", "transformers", "ftfy", "resvg_py"):
     pytest.importorskip(package)
 ROOT = Path(__file__).parents[2]

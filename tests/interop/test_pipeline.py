@@ -25,6 +25,8 @@ from fulcrum.training.run_folder import RunFolder
 from fulcrum.training.session import Order, perform
 from fulcrum.training.start_weights import trained_weights
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("diffusers"), pytest.importorskip("transformers"), pytest.importorskip("ftfy")
 PROMPT = "a large red circle at the top left."
 RUNS = {  # random heads: after so few steps a fresh one would draw its noise and nothing else

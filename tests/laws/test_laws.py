@@ -6,6 +6,8 @@ import pytest
 from fulcrum.levers.catalog import CATALOG
 from fulcrum.levers.laws import LAWS, Court, missing, tried
 
+pytestmark = pytest.mark.long
+
 # Dynamo looks; nobody else does
 LOOKS_ITSELF = "ignore:The .grad attribute of a Tensor that is not a leaf"
 PAIRS = [(lever, law) for lever in CATALOG.levers for law in LAWS]

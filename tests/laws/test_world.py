@@ -6,6 +6,8 @@ from fulcrum.levers.catalog import CATALOG, with_files
 from fulcrum.levers.laws import missing
 from fulcrum.levers.two_processes import verdicts
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

@@ -26,6 +26,8 @@ from fulcrum.measure.pictures import PictureSet
 from fulcrum.spec.errors import BadInput
 from tests.measure.drawn import Counting, N, encoded, folder, look, pictures, shard
 
+pytestmark = pytest.mark.long
+
 
 def test_folder_shards_and_npz_give_the_same_numbers(tmp_path: Path) -> None:
     a, b = pictures(1), pictures(2)

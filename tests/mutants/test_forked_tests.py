@@ -12,6 +12,8 @@ import pytest
 
 from mutants import forked_tests
 
+pytestmark = pytest.mark.long
+
 
 def forked(work: Callable[[], object]) -> int:
     pid = os.fork()

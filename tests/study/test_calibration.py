@@ -13,6 +13,8 @@ from fulcrum.levers.recipes import spark
 from fulcrum.spec.edit import during, put
 from fulcrum.studies.judging import telling_share
 
+pytestmark = pytest.mark.long
+
 STUDIES = 2000
 ERROR = math.sqrt(0.05 * 0.95 / STUDIES)  # of a family error of 0.05 that so many studies show
 LIMIT = 0.05 + 2.5 * ERROR

@@ -18,6 +18,8 @@ from fulcrum.studies.result import assemble_result
 from tests.cells_here import lighten
 from tests.study.small import plan
 
+pytestmark = pytest.mark.long
+
 ASKED = plan(arms=("bf16_storage",), images=16)
 HOW = measuring(ASKED).how
 

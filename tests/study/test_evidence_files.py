@@ -15,6 +15,8 @@ from tools.evidence import __main__ as command
 from tools.evidence import files as evidence_files
 from tools.evidence import page as conclusion
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 FAKE = runpy.run_path(str(ROOT / "tests/report/evidence/fake_evidence.py"))
 OLD = {

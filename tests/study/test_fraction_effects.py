@@ -19,6 +19,8 @@ from tests.cells_here import all_here
 from tests.study.fractional import FOUR, fraction, levers
 from tests.study.small import arms_of, cells_of, with_failed
 
+pytestmark = pytest.mark.long
+
 METRIC = "attribute_accuracy"
 
 

@@ -23,6 +23,8 @@ from tests.cells_here import all_here
 from tests.study.small import SMALL, finish_cell
 from tools.evidence import __main__ as evidence
 
+pytestmark = pytest.mark.long
+
 SETTINGS = json.dumps([*SMALL])
 PLAN = f"""
 title = "Small"

@@ -13,6 +13,8 @@ from fulcrum.judge.statistics import adjusted
 from fulcrum.spec.errors import BadInput
 from fulcrum.studies.plan_file import from_person, load
 
+pytestmark = pytest.mark.long
+
 SOUND = 'title = "x"\nbaseline = "spark"\narms = ["muon"]\n'
 
 

@@ -19,6 +19,8 @@ from fulcrum.studies.runner import Lane, Work, run_all
 from fulcrum.studies.worker import Listener
 from tests.study.small import plan
 
+pytestmark = pytest.mark.long
+
 
 def test_a_stopped_study_leaves_no_lane_no_worker_and_no_trace(tmp_path):
     """The workers do not hear that they shall end, as one that compiles does not."""

@@ -20,6 +20,8 @@ from fulcrum.training.dist.machine import machine_facts, machine_words
 from tests.cells_here import all_here
 from tests.study.small import SMALL, failures, plan
 
+pytestmark = pytest.mark.long
+
 ASKED = plan(arms=("bf16_storage",), images=32, evaluations=(0.5, 1.0))
 HOW = measuring(ASKED).how
 

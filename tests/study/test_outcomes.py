@@ -29,6 +29,8 @@ from fulcrum.training import loop, session
 from tests.cells_here import Here, all_here
 from tests.study.small import failures, plan
 
+pytestmark = pytest.mark.long
+
 
 class BurstWeight(slots.WeightFiller):
     """Times above a bound count infinitely: the loss is not finite as soon as one is drawn."""

@@ -25,6 +25,8 @@ from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.small import arms_of, cells_of, plan, with_failed
 
+pytestmark = pytest.mark.long
+
 TOML = """
 title = "Own bases"
 baseline = "spark"

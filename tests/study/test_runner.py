@@ -26,6 +26,8 @@ from fulcrum.studies.study import run
 from tests.cells_here import Here, all_here
 from tests.study.small import SMALL, plan
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def here(request, monkeypatch):

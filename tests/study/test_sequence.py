@@ -20,6 +20,8 @@ from fulcrum.studies.study import run
 from tests.cells_here import all_here
 from tests.study.small import arms_of, cells_of, finish_cell, plan
 
+pytestmark = pytest.mark.long
+
 ARMS = ("short_captions", "bf16_storage", "muon")
 METRIC = "attribute_f1"
 NOISE = np.random.default_rng(7).standard_normal((16, 4)) * 0.01

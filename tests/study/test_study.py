@@ -20,6 +20,8 @@ from fulcrum.studies.runner import Lane
 from fulcrum.studies.study import run
 from tests.study.small import SMALL, plan
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def studied(tmp_path_factory):

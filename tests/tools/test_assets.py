@@ -20,6 +20,8 @@ from tools.assets.fit_text import SKIP, UNSAID, lesson
 from tools.assets.pictures import blurred, pictures
 from tools.assets.teacher_probe import cells
 
+pytestmark = pytest.mark.long
+
 
 def silent(_: str) -> None:
     pass

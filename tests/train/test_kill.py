@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 
 from fulcrum.cli import main
 
+pytestmark = pytest.mark.long
+
 SETTINGS = [
     word
     for setting in ("model.width=32", "model.heads=2", "budget.batch=16", "data.source.count=256")

@@ -16,6 +16,8 @@ from fulcrum.training.feed import Feed
 from fulcrum.training.loop import after, train
 from fulcrum.training.painter import Painter
 
+pytestmark = pytest.mark.long
+
 COUNT = 40
 
 

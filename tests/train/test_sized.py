@@ -26,6 +26,8 @@ from fulcrum.training.estimate import (
     text_tokens,
 )
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_full_size_recipe_is_counted_without_memory(name):

@@ -21,6 +21,8 @@ from fulcrum.training.dist.machine import at_hand, moved, require_device, settle
 from fulcrum.training.feed import Feed
 from fulcrum.training.flow.noise import TOLERANCE
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("strange_runs.py")
 # of the way from the start; 2e-7 was seen: off the CPU some padding of texts is projected too
 NEAR = 1e-5

@@ -17,6 +17,8 @@ from fulcrum.spec.errors import RankLost
 from fulcrum.training.dist.collectives import code_hash, require_agreement
 from fulcrum.training.dist.ranks import ALONE
 
+pytestmark = pytest.mark.long
+
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, free_port, words  # noqa: E402
 

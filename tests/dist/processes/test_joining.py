@@ -17,6 +17,8 @@ from fulcrum.training.dist import ranks as joining
 from fulcrum.training.dist.early_error import telling_others
 from fulcrum.training.dist.ranks import Heartbeat, Launched, Sign, Standing, Watch, start
 
+pytestmark = pytest.mark.long
+
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
 

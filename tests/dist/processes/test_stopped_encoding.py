@@ -11,6 +11,8 @@ import pytest
 
 from fulcrum.spec.errors import REQUEUE
 
+pytestmark = pytest.mark.long
+
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
 

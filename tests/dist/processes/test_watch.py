@@ -16,6 +16,8 @@ from fulcrum.training.dist import ranks as room
 from fulcrum.training.dist import ranks as start_room
 from fulcrum.training.dist.ranks import BEAT, SAVING, TRAINING, Heartbeat, Sign, Standing, Watch
 
+pytestmark = pytest.mark.long
+
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks_of_a_run import Started, wait_for, words  # noqa: E402
 
