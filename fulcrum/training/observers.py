@@ -22,6 +22,7 @@ from fulcrum.spec.progress import Countdown, clock
 from fulcrum.training.build import WATCH_EVERY, Built
 from fulcrum.training.checkpoint import State
 from fulcrum.training.dist.collectives import local, of_first
+from fulcrum.training.dist.ranks import Ranks
 from fulcrum.training.dist.shard import DTYPES
 from fulcrum.training.loop import StepReport
 from fulcrum.training.optim.optimizers import stalled_share
@@ -517,9 +518,11 @@ class Sentinels:
         sound(Alarm(sentinel, images, why), self.built, self.events)
 
 
-def require_not_rolled_back(events: RunEvents) -> None:
-    """Refuse a run that an earlier release rolled back: this one does not leave its steps out."""
-    if any(event["event"] == ROLLED_BACK for event in events.read()):
+def require_not_rolled_back(events: RunEvents, ranks: Ranks) -> None:
+    """Refuse, on all ranks, a run that an earlier release rolled back: this one does not leave its
+    steps out."""
+    here = ranks.first and any(event["event"] == ROLLED_BACK for event in events.read())
+    if of_first(here, ranks):
         raise BadInput(
             f"the run was rolled back by an earlier release ({events.path}), which left steps out;"
             " this release does not",

@@ -351,8 +351,8 @@ def train_in(
     state = resume(built, folder, say)
     require_agreement(ranks, "where to go on", {"images": state.images})
     events = RunEvents(folder.path, say)
+    require_not_rolled_back(events, ranks)
     if ranks.first:
-        require_not_rolled_back(events)
         events.resume(state.images)
         facts = {MACHINE: machine_facts(order.system), "system": order.system.model_dump()}
         events.write(SESSION, state.images, facts)
