@@ -145,46 +145,25 @@ def _weights(built: Built) -> dict[str, Tensor]:
     }
 
 
-def _apart(
-    one: dict[str, Tensor], two: dict[str, Tensor], prefix: str, decided: dict[str, Tensor]
-) -> float:
-    """Norm of the difference of all tensors with this prefix, over the elements that are decided
-    (all of a tensor that is not in the table)."""
+def _apart(one: dict[str, Tensor], two: dict[str, Tensor], prefix: str) -> float:
+    """Norm of the difference of all tensors with this prefix."""
     names = [name for name in one if name.startswith(prefix)]
     if names != [name for name in two if name.startswith(prefix)]:
         return float("inf")
-    norms = []
-    for name in names:
-        difference = one[name].double() - two[name].double()
-        norms.append((difference * decided.get(name.removeprefix(prefix), 1)).norm())
+    norms = [(one[name].double() - two[name].double()).norm() for name in names]
     return float(torch.stack(norms).norm())
 
 
-def _decided(gradients: dict[str, Tensor], size: float) -> dict[str, Tensor]:
-    """Parameter -> which elements have a gradient that is more than rounding.
-
-    A bias that a term does not see has a gradient of pure rounding, and Adam moves it by as much as
-    any other element, in a direction that the last bits decide.
-    """
-    count = sum(gradient.numel() for gradient in gradients.values())
-    rounding = GRADIENT_WITHIN * size / count**0.5
-    return {
-        name.removeprefix("gradient/"): gradient.abs() > rounding
-        for name, gradient in gradients.items()
-    }
-
-
 def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec) -> str:
-    gradients = {name: value for name, value in alone.items() if name.startswith("gradient/")}
-    size = float(torch.stack([value.double().norm() for value in gradients.values()]).norm())
-    decided = _decided(gradients, size)
-    gradient = _apart(alone, together, "gradient/", {}) / size
+    norms = [value.double().norm() for name, value in alone.items() if name.startswith("gradient/")]
+    size = float(torch.stack(norms).norm())
+    gradient = _apart(alone, together, "gradient/") / size
     moved = {
         name.replace("after/", "before/"): value
         for name, value in alone.items()
         if name.startswith("after/")
     }
-    change = _apart(alone, together, "after/", decided) / _apart(moved, alone, "before/", decided)
+    change = _apart(alone, together, "after/") / _apart(moved, alone, "before/")
     precision = run.precision
     computed = {
         getattr(precision, slot) for slot in ("compute", "norm", "softmax", "rope", "time", "loss")
@@ -194,7 +173,7 @@ def _compare(alone: dict[str, Tensor], together: dict[str, Tensor], run: RunSpec
     rounded = ROUNDED_CHANGE_WITHIN if computed else BF16_CHANGE_WITHIN
     within = CHANGE_WITHIN if exact else rounded
     problems = []
-    if _apart(alone, together, "before/", {}):
+    if _apart(alone, together, "before/"):
         problems.append("the weights begin differently")
     if not gradient <= gradient_within:
         problems.append(f"gradients are {gradient:.1e} apart, allowed {gradient_within:.0e}")
