@@ -75,7 +75,8 @@ class Feed:
         self.root = cache
         self.cache = Cache(cache)
         self.say = say
-        self.device = device  # where batches are handed over, and the networks compute
+        # where batches are handed over, and the networks compute; every name of the CPU is "cpu"
+        self.device = "cpu" if torch.device(device).type == "cpu" else str(device)
         self.compiled = False  # is noise made there by compiled code?
         self.phases = phases(run)
         # made when a phase begins; staged data costs nothing before
