@@ -1,6 +1,7 @@
 """Dispersive loss: the samples of a chunk are pushed apart inside the network.  arXiv:2506.09027
 
-L_i = log mean_j exp(-d(z_i, z_j) / tau),  z the mean token of a block, d the mean square between
+L_i = log mean_j exp(-d(z_i, z_j) / tau), with z the mean token of a block and d the mean squared
+difference of two of them.
 """
 
 from fulcrum import Card, Lever, put

@@ -1,6 +1,7 @@
 """The public API: a Step in one's own loop; train, sample, measure and study as their docstrings
 show them."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -31,6 +32,7 @@ from fulcrum.cli import app, main
 from fulcrum.measure import evaluation as run_evaluation
 from fulcrum.measure import preview as plain_training
 from fulcrum.notebook import FinishedRun
+from fulcrum.old_paths import FORMER_PATHS
 from fulcrum.spec.edit import key
 from fulcrum.spec.errors import BadInput
 from fulcrum.training import trained_run
@@ -420,6 +422,11 @@ def test_functions_keep_their_names_whatever_is_imported_first(first):
         "assert again is fulcrum.study and callable(load) and callable(fillers.EMA)",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(code)], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("former", FORMER_PATHS)
+def test_a_former_path_is_the_module_of_today(former):
+    assert importlib.import_module(former) is importlib.import_module(FORMER_PATHS[former])
 
 
 def test_the_version_is_the_one_that_the_changelog_works_on():
