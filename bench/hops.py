@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 # for the other ways half of the files and moves in hops_before.json.
 LIMITS = {
     "step": {"functions": 110, "files": 19, "moves": 58},
-    "start": {"functions": 512, "files": 78, "moves": 1_380},
+    "start": {"functions": 525, "files": 80, "moves": 1_450},
     "draw": {"functions": 246, "files": 46, "moves": 570},
     "painter": {"functions": 90, "files": 18, "moves": 335},
     "cell": {"functions": 400, "files": 50, "moves": 3_700},  # a page shows times, so calls vary
